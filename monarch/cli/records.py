@@ -21,19 +21,43 @@ Examples:
   monarch records '/pfs/train-*.tfrecord'
   monarch records /pfs/train.h5::/images
   monarch records /pfs/train.parquet::image
+  monarch records 'redis://HOST/0?index=imagenet'
+  monarch records ingest /pfs/imagenet --to redis://HOST/0 --index imagenet
 """
+_SHOW: Final = "show"
 
 
-@click.command("records", epilog=EPILOG)
+class _Records(click.Group):
+    """`records PATH...` itself, and `records ingest`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take what is no command for the paths of the one that shows Records."""
+        if args and args[0] not in (*self.commands, "--help"):
+            args = [_SHOW, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("records", cls=_Records, epilog=EPILOG, no_args_is_help=True)
+def records() -> None:
+    """Index records, tell what an epoch over them costs, or write them to a store.
+
+    \b
+    monarch records PATH...             the same as `monarch records show PATH...`
+    monarch records ingest SRC --to URL
+    """
+
+
+@records.command(_SHOW)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--fresh", is_flag=True, help="Make the index anew.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def records(paths: tuple[str, ...], fresh: bool, as_json: bool) -> None:
+def show(paths: tuple[str, ...], fresh: bool, as_json: bool) -> None:
     """Index packed records, and tell what an epoch over them costs.
 
     PATH is an LMDB database, a TFRecord, tar or npy file, FILE.h5::/DATASET,
-    FILE.parquet::COLUMN, or a folder, of which each file is a record. Payloads are not
-    read. The index is kept for later.
+    FILE.parquet::COLUMN, a folder, of which each file is a record, or the address of a
+    store, such as redis://HOST/0?index=NAME. Payloads are not read. The index is kept
+    for later.
     """
     from monarch.records import open_records
 
@@ -46,6 +70,37 @@ def records(paths: tuple[str, ...], fresh: bool, as_json: bool) -> None:
         click.echo(json.dumps(found, indent=1))
         return
     print_parts(_parts(found))
+
+
+@records.command("ingest")
+@click.argument("source", metavar="SRC")
+@click.option("--to", "to", required=True, metavar="URL", help="Address of the store.")
+@click.option(
+    "--index", "name", metavar="NAME", help="Name of the index; SRC's name by default."
+)
+@click.option(
+    "--columns",
+    "columns",
+    metavar="FILE",
+    help="Take columns, such as label, from a CSV file with a row for each record.",
+)
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    help="Read everything back and compare checksums (default).",
+)
+def ingest(
+    source: str, to: str, name: str | None, columns: str | None, verify: bool
+) -> None:
+    """Write the records of SRC to a store, with an index of them.
+
+    SRC is whatever `monarch records` takes. An ingest that was interrupted goes on
+    where it stopped when it is called again. Passwords come from the environment or a
+    file, see `monarch help stores`.
+    """
+    from monarch.cli.ingest import run_ingest
+
+    run_ingest(source, to, name, columns, verify=verify)
 
 
 def _figures(index: RecordIndex) -> dict[str, Any]:

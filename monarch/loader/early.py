@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from monarch.loader.buffers import new_memory, rounded
 from monarch.loader.portions import ROW, Key, Portion, Portions
-from monarch.records.index import Range, RecordsError
+from monarch.records.errors import RecordsError
+from monarch.records.index import Range
 from monarch.records.sources import FileSource
 
 Array = npt.NDArray[Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -177,7 +177,9 @@ class Iteration:
         room = first + max(1, self._reach.positions - len(spans))
         upto = min(len(self.batches), batch + 1 + max(ahead, self.backlog.window))
         if not self._tools.portions.is_shared:
-            return [*spans, [number, first, max(min(upto, room), batch + 1), start]]
+            high = max(min(upto, room), batch + 1)
+            spans.append([number, first, high, start])
+            return [*spans, *self._next_epoch_alone(ahead, high, room)]
         wish = self._end_position(upto)
         high = max(self._end_position(batch + 1), min(wish, room))
         spans.append([number, first, high, start])
@@ -191,6 +193,22 @@ class Iteration:
             few = min(few, room - high, len(self._order.groups))
             spans.append([number + 1, 0, few, 0])
         return spans
+
+    def _next_epoch_alone(self, ahead: int, high: int, room: int) -> Spans:
+        """Return the first batches of the next epoch, where all Records are shuffled.
+
+        Args:
+            high: the batch up to which this epoch is asked for.
+        """
+        over = self.backlog.batch + 1 + ahead - len(self.batches)
+        most = min(over, room - high, self._whole_epoch())
+        if not self._reach.next_epoch or high < len(self.batches) or most < 1:
+            return []
+        return [[self._order.number + 1, 0, most, 0]]
+
+    def _whole_epoch(self) -> int:
+        """Return how many batches an epoch has that is not resumed."""
+        return len(replace(self.batches, start=0))
 
     def _end_position(self, batch: int) -> int:
         """Return the position after those that the batches before one may need."""

@@ -19,7 +19,6 @@ from xxhash import xxh3_128_hexdigest
 from monarch.cluster import RUN_VARIABLE, own_addresses
 from monarch.errors import MonarchError, UsageError
 from monarch.loader.batch import Form
-from monarch.loader.buffers import rounded
 from monarch.loader.early import EarlyReads
 from monarch.loader.epochs import Share
 from monarch.loader.figures import LoaderCounts
@@ -27,18 +26,18 @@ from monarch.loader.iteration import Iteration, Reach, Tools
 from monarch.loader.link import ReaderLink
 from monarch.loader.options import LoaderOptions, Options
 from monarch.loader.order import Batches, RecordOrder
-from monarch.loader.portions import ALIGN, GAP_ALONE, ROW, Portions
+from monarch.loader.plan import plan
+from monarch.loader.portions import Portions
 from monarch.loader.progress import Backlog, Identity, OrderLog, Progress, replayed
 from monarch.loader.ranks import Ranks, find_ranks
 from monarch.loader.tokens import TokenServer
 from monarch.loader.worker import Worker
 from monarch.records import Records, open_records
-from monarch.records.groups import Groups, group
+from monarch.records.groups import group
+from monarch.records.sharing import node_name
 from monarch.records.sources import FileSource
+from monarch.records.stores.source import StoreSource
 
-_AHEAD_MIN: Final = 8
-_BATCHES_AHEAD: Final = 8
-_LATE: Final = 8
 _THREADS: Final = 8
 _FIGURES_S: Final = 2.0
 
@@ -96,6 +95,10 @@ class Loader:
                 found by what it reads.
         """
         self.records = records
+        if given.shuffle is None:
+            has_keys = records.index.keys is not None
+            given = replace(given, shuffle="global" if has_keys else "group")
+        assert given.shuffle is not None
         self.options = given
         self.rank, self.world_size = ranks.rank, ranks.world_size
         index = records.index
@@ -109,9 +112,7 @@ class Loader:
         )
         self._portions = Portions(order, replace(self._batches, rank=0))
         self._form = Form(given.output, given.decode, index.details)
-        largest = rounded(self._largest(groups))
-        self._memory = self._memory_limit(largest, order.window)
-        self._room = max(1, self._memory // largest)
+        self._plan = plan(given, groups, order.window)
         self._counts = LoaderCounts()
         self._progress = Progress()
         self._told: int | None = None
@@ -223,7 +224,7 @@ class Loader:
         Raises:
             UsageError: batches are given out of order, which needs all in one process.
         """
-        if self.options.window:
+        if self.options.lateness:
             raise UsageError(
                 "in_order=False gives batches in one process: use num_workers=0, or "
                 "in_order=True"
@@ -324,11 +325,11 @@ class Loader:
         if sizes:
             ends[-1] += sizes[-1] - batches.batch_size
         number = (progress.place - start) // batches.global_size
-        late, window = progress.late, self.options.window
+        late, window = progress.late, self.options.lateness
         backlog = Backlog(ends.tolist(), window, number, late, max(1, step))
         reach = Reach(
-            self._room,
-            self._batches_ahead(),
+            self._plan.positions,
+            self._plan.batches,
             self.options.slow_start,
             self._counts.epochs > 0,
         )
@@ -344,52 +345,7 @@ class Loader:
         order = self._portions.epoch(progress.epoch)
         return Iteration(tools, order, batches, backlog, reach)
 
-    def _batches_ahead(self) -> int | None:
-        given = self.options.prefetch_batches
-        if given is None and not self._portions.is_shared:
-            return max(_BATCHES_AHEAD, self.options.window)
-        return given
-
     # -- the reader --------------------------------------------------------------------
-
-    def _largest(self, groups: Groups) -> int:
-        """Return the bytes of the largest portion, as far as that is known."""
-        index = groups.index
-        if not len(index):
-            return ALIGN
-        row = ROW.itemsize + ALIGN
-        if self.options.shuffle == "global":
-            most = int(index.units["length"].max()) + GAP_ALONE + row
-            return self.options.batch_size * most
-        sizes = groups.request_bytes() + groups.record_counts() * row
-        return int(sizes.max()) + ALIGN
-
-    def _memory_limit(self, largest: int, window: int) -> int:
-        """Return the limit of all buffers.
-
-        Raises:
-            UsageError: too little for one batch is allowed.
-        """
-        given = self.options.memory_limit
-        if self.options.shuffle == "global":
-            least, usual = 2, self._batches_ahead_or_usual() + 2
-            if self.options.window:  # a late Record holds the memory of its batch
-                usual *= _LATE
-        else:
-            least, usual = window + 1, window + max(window, _AHEAD_MIN)
-        if given is None:
-            return usual * largest
-        if given < least * largest:
-            raise UsageError(
-                f"memory_limit={given} is less than the {least * largest} bytes that "
-                f"{least} groups of {largest} bytes need; raise it, or lower "
-                "groups_in_flight or group_bytes"
-            )
-        return given
-
-    def _batches_ahead_or_usual(self) -> int:
-        given = self.options.prefetch_batches
-        return max(_BATCHES_AHEAD if given is None else given, self.options.window)
 
     def _identified(self, ranks: Ranks) -> Identity:
         given = self.options
@@ -410,18 +366,19 @@ class Loader:
     def _reader_of(self, ranks: Ranks) -> dict[str, Any]:
         """Return the key and the settings of the reader, the same on all ranks."""
         given, source = self.options, self.records.source
-        is_file = isinstance(source, FileSource)
+        is_known = isinstance(source, FileSource | StoreSource)
         threads = int(getattr(source, "concurrency", _THREADS))
         settings = {
             **self._identity.order,
             "fingerprint": self._identity.fingerprint,
             "batch_size": given.batch_size,
             "world_size": ranks.world_size,
-            "memory_limit": self._memory,
+            "memory_limit": self._plan.memory_limit,
+            "window": self._window(ranks),
             "readers_max": given.readers_max,
             "threads": min(threads, given.readers_max or threads),
             "token_server": self._token_server(ranks),
-            "source": "" if is_file else pickle.dumps(source).hex(),
+            "source": "" if is_known else pickle.dumps(source).hex(),
         }
         named = f"{ranks.job} {sorted(settings.items())}"
         self._base = xxh3_128_hexdigest(named.encode())
@@ -429,6 +386,14 @@ class Loader:
         _open_keys[self._base] = number + 1
         settings["sys_path"] = list(sys.path)
         return {"key": f"{self._base}-{number}", "settings": settings}
+
+    def _window(self, ranks: Ranks) -> int:
+        """Return the window of this node's reader: its part of readers_max."""
+        window, most = self._plan.window, self.options.readers_max
+        if most is None or ranks.comm is None:
+            return window
+        nodes = len(set(ranks.comm.allgather(node_name())))
+        return max(1, min(window, most // nodes))
 
     def _early_reads(self) -> EarlyReads | None:
         """Return what reads until the reader does; not if memory or reads are few."""

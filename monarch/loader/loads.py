@@ -8,16 +8,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from typing import Final
 
 import numpy as np
 
 from monarch.loader.buffers import Buffer, BufferPool, rounded
 from monarch.loader.portions import ALIGN, ROW, Key, Portion, Portions, aligned
-from monarch.loader.reading import Read, Readers
+from monarch.loader.reading import End, Reads
 from monarch.records.columns import UnitDecoder
-from monarch.records.index import RecordsError
+from monarch.records.errors import RecordsError
 
 DECODERS: Final = 2
 """How many portions are decoded at once, or wait for a buffer."""
@@ -32,6 +31,7 @@ class Load:
         requests: how many it has.
         done: those that are read, in the order in which they ended.
         decoded: the bytes of its Records, until there is a buffer for them.
+        loose: the bytes of requests of which no length was known, as they come.
         ended: how many requests are read, or have failed.
         failure: why it cannot be read.
     """
@@ -43,6 +43,7 @@ class Load:
     requests: int = 0
     done: list[int] = field(default_factory=list)
     decoded: Sequence[memoryview] | None = None
+    loose: list[bytearray] | None = None
     ended: int = 0
     failure: str = ""
 
@@ -65,19 +66,30 @@ class Begun(Enum):
     LATER = "decoders are busy"
 
 
-Ended = Callable[[Load, int, RecordsError | None], None]
-"""Is told by any thread that a request of a portion has ended."""
+@dataclass(slots=True, eq=False)
+class Decoded:
+    """A portion that was decoded: what ends is its only request, see `reading.End`."""
+
+    owner: Load
+    error: RecordsError | None = None
+    number: int = 0
+    found: bytearray | None = None
+
+
+Ended = Callable[[Sequence[End]], None]
+"""Takes requests of portions that have ended; any thread calls it."""
 
 
 class Loads:
     """Starts the reads of portions and keeps their buffers.
 
     Args:
+        readers: reads requests, and reports their ends to `ended`.
         ended: see there; the caller then calls `end` in its own thread.
     """
 
     def __init__(
-        self, portions: Portions, pool: BufferPool, readers: Readers, ended: Ended
+        self, portions: Portions, pool: BufferPool, readers: Reads, ended: Ended
     ) -> None:
         self._portions = portions
         self._pool = pool
@@ -108,8 +120,12 @@ class Loads:
         if load is not None:
             return Begun.YES if load.decoded is None else self._place(load)
         portion = self._portions.find(key)
+        if self._readers.is_full:
+            return Begun.LATER
         if portion.index.is_decoded:
             return self._begin_decoding(Load(key, portion))
+        if portion.has_unknown_lengths:
+            return self._begin_loose(Load(key, portion))
         layout = portion.layout()
         buffer = self._pool.take(layout.bytes)
         if buffer is None:
@@ -119,10 +135,11 @@ class Loads:
         self._loads[key] = load
         view = buffer.view()
         view[: layout.table.nbytes] = layout.table.tobytes()
-        for number, one in enumerate(ranges):
-            at = int(layout.begins[number])
-            done = partial(self._ended, load, number)
-            self._readers.start(Read(one, view[at : at + one.length], done))
+        begins = layout.begins.tolist()
+        places = [
+            view[at : at + one.length] for at, one in zip(begins, ranges, strict=True)
+        ]
+        self._readers.start(load, ranges, places)
         view.release()
         return Begun.YES
 
@@ -145,16 +162,19 @@ class Loads:
         self._loads[key] = load
         return load
 
-    def end(self, load: Load, request: int, error: RecordsError | None) -> None:
+    def end(self, one: End) -> None:
         """Note that a request of a portion has ended."""
+        load: Load = one.owner
         load.ended += 1
-        if error is None:
-            if load.buffer is not None:
-                load.done.append(request)
-            return
-        row = int(load.portion.starts[request])
-        record = int(load.portion.records[row])
-        load.failure = load.failure or f"record {record}: {error}"
+        if one.error is not None:
+            row = int(load.portion.starts[one.number])
+            record = int(load.portion.records[row])
+            load.failure = load.failure or f"record {record}: {one.error}"
+            load.loose = None
+        elif load.loose is not None:
+            self._end_loose(load, one)
+        elif load.buffer is not None:
+            load.done.append(one.number)
 
     def drop(self, key: Key) -> None:
         """Give up a portion that is not being read."""
@@ -173,6 +193,24 @@ class Loads:
         load.ended, load.decoded = 1, None
         self._loads[load.key] = load
         return Begun.YES
+
+    # -- Records whose lengths were not known ------------------------------------------
+
+    def _begin_loose(self, load: Load) -> Begun:
+        """Read the Records of a portion one by one; they get a buffer together."""
+        ranges = load.portion.unit_ranges()
+        load.requests = len(ranges)
+        load.loose = [bytearray()] * len(ranges)
+        self._loads[load.key] = load
+        self._readers.start(load, ranges, [None] * len(ranges))
+        return Begun.YES
+
+    def _end_loose(self, load: Load, one: End) -> None:
+        assert load.loose is not None
+        load.loose[one.number] = one.found or bytearray()
+        if load.ended == load.requests:
+            load.decoded, load.loose = [memoryview(each) for each in load.loose], None
+            self._place(load)
 
     # -- units that are decoded --------------------------------------------------------
 
@@ -217,12 +255,12 @@ class Loads:
             # Whatever a library raises: the ranks would wait for this portion.
             if not isinstance(error, RecordsError):
                 error = RecordsError(f"it cannot be decoded: {error!r}")
-            self._ended(load, 0, error)
+            self._ended([Decoded(load, error)])
             return
         for one in load.portion.ranges():
             self._readers.count(one.length)
         load.decoded = found
-        self._ended(load, 0, None)
+        self._ended([Decoded(load)])
 
     def _place(self, load: Load) -> Begun:
         """Copy what was decoded into a buffer."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from monarch.errors import UsageError
 from monarch.loader.batch import Output
@@ -19,7 +19,7 @@ class LoaderOptions(TypedDict, total=False):
     """What may be given to a loader by name; `Options` tells what it means."""
 
     seed: int
-    shuffle: Shuffle
+    shuffle: Shuffle | None
     groups_in_flight: int
     group_bytes: int
     rank: int | None
@@ -32,6 +32,7 @@ class LoaderOptions(TypedDict, total=False):
     prefetch_batches: int | None
     memory_limit: int | None
     readers_max: int | None
+    window: int | Literal["auto"]
     decode: Callable[[memoryview], Any] | None
     collate_fn: Callable[[Any], Any] | None
     output: Output
@@ -48,7 +49,8 @@ class Options:
         batch_size: of each rank.
         seed: of the order; the same on all ranks.
         shuffle: "group": Groups are shuffled, and Records among `groups_in_flight` of
-            them; "global": all Records, at the cost of a read for each; "none".
+            them; "global": all Records, at the cost of a read for each; "none". None:
+            "global" where each Record is an object of a store, else "group".
         groups_in_flight: how many Groups are mixed with each other.
         group_bytes: of the consecutive Records that are read together.
         rank, world_size: by default of `comm`, torchrun, MPI or Slurm.
@@ -62,6 +64,8 @@ class Options:
         memory_limit: bytes of all buffers of a node; None: twice what is mixed.
         readers_max: how many requests are read at once, of the job if there is a
             `comm`, else of each node.
+        window: requests in flight to a store, of each node; "auto": as many as its
+            rate and the round trip need, within `memory_limit`.
         decode: is called for each Record by the rank.
         collate_fn: makes of a batch what the loop gets.
         output: "memoryview", "numpy" or "torch".
@@ -72,7 +76,7 @@ class Options:
 
     batch_size: int
     seed: int = 0
-    shuffle: Shuffle = "group"
+    shuffle: Shuffle | None = None
     groups_in_flight: int = 16
     group_bytes: int = 4 * MIB
     rank: int | None = None
@@ -85,6 +89,7 @@ class Options:
     prefetch_batches: int | None = None
     memory_limit: int | None = None
     readers_max: int | None = None
+    window: int | Literal["auto"] = "auto"
     decode: Callable[[memoryview], Any] | None = None
     collate_fn: Callable[[Any], Any] | None = None
     output: Output = "memoryview"
@@ -127,6 +132,10 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < limit:
                 raise UsageError(f"{name}={value} is less than {limit}")
+        if self.window != "auto" and not (
+            isinstance(self.window, int) and self.window >= 1
+        ):
+            raise UsageError(f"window={self.window!r} is neither 'auto' nor 1 or more")
         if self.timeout <= 0:
             raise UsageError(f"timeout={self.timeout} is not a time")
         if self.in_order and self.reorder_window:
@@ -134,7 +143,7 @@ class Options:
             raise UsageError(text)
 
     @property
-    def window(self) -> int:
+    def lateness(self) -> int:
         """Return by how many batches a Record may be late."""
         if self.in_order:
             return 0

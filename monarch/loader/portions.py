@@ -16,6 +16,7 @@ import numpy.typing as npt
 from monarch.loader.order import Batches, EpochOrder, RecordOrder
 from monarch.records.groups import lying_order, request_marks
 from monarch.records.index import Range, RecordIndex
+from monarch.records.keys import UNKNOWN_LENGTH
 
 Array = npt.NDArray[Any]
 
@@ -24,6 +25,7 @@ ROW: Final = np.dtype([("start", "<u8"), ("length", "<u4"), ("request", "<u4")])
 ALIGN: Final = 64
 GAP_ALONE: Final = 16 << 10
 """Gaps between Records of a batch that are read with them."""
+_EPOCHS_KEPT: Final = 2
 EVERYBODY: Final = -1
 """The owner of a portion that each rank uses."""
 
@@ -83,6 +85,18 @@ class Portion:
         rows = zip(units["object"][first], offsets, lengths, strict=True)
         return [Range(int(one), int(at), int(length)) for one, at, length in rows]
 
+    @property
+    def has_unknown_lengths(self) -> bool:
+        """Whether the length of a Record is only known once it is read."""
+        keys = self.index.keys
+        if keys is None or self.index.is_decoded:
+            return False
+        return bool((self.index.units["length"][self.units] == UNKNOWN_LENGTH).any())
+
+    def unit_ranges(self) -> list[Range]:
+        """Return the bytes of each unit."""
+        return [self.index.range_of(unit) for unit in self.units.tolist()]
+
     def layout(self) -> Layout:
         """Return where the Records are in a buffer; not if units are decoded."""
         lengths = np.array([one.length for one in self.ranges()], np.int64)
@@ -130,7 +144,7 @@ class Portions:
     def __init__(self, order: RecordOrder, batches: Batches) -> None:
         self.order = order
         self._batches = batches
-        self._epoch: EpochOrder | None = None
+        self._epochs: dict[int, EpochOrder] = {}
 
     def __repr__(self) -> str:
         return f"<Portions of {self.order!r}>"
@@ -141,10 +155,16 @@ class Portions:
         return self.order.shuffle != "global"
 
     def epoch(self, number: int) -> EpochOrder:
-        """Return the order of an epoch; the last one that was asked for is kept."""
-        if self._epoch is None or self._epoch.number != number:
-            self._epoch = self.order.epoch(number)
-        return self._epoch
+        """Return the order of an epoch.
+
+        Two are kept: the start of the next one is read while this one ends.
+        """
+        found = self._epochs.get(number)
+        if found is None:
+            if len(self._epochs) >= _EPOCHS_KEPT:
+                del self._epochs[min(self._epochs)]
+            found = self._epochs[number] = self.order.epoch(number)
+        return found
 
     def paths(self, epoch: int) -> list[str]:
         """Return the objects in the order in which an epoch first uses each.

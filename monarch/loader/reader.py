@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,15 +25,18 @@ from typing import Any, Final
 from monarch import hint
 from monarch.cluster import RUN_VARIABLE
 from monarch.loader.buffers import BufferPool
+from monarch.loader.fetches import StoreReads
 from monarch.loader.loads import Begun, Load, Loads
 from monarch.loader.order import Batches, RecordOrder
 from monarch.loader.portions import EVERYBODY, Key, Portions, keys_of
-from monarch.loader.reading import Readers
+from monarch.loader.reading import End, Readers, Reads
 from monarch.loader.tokens import token_taker
 from monarch.loader.wire import SPLIT, VERSION, Channel, Message, peer_user
 from monarch.records.groups import group
-from monarch.records.index import RecordIndex, RecordsError
+from monarch.records.index import RecordIndex
 from monarch.records.sources import FileSource, Source
+from monarch.records.stores.source import StoreSource
+from monarch.records.stores.window import Window
 
 _TICK_S: Final = 0.02
 _LONELY_S: Final = 10.0
@@ -95,10 +99,9 @@ class NodeReader:
         self._listener = listener
         self._portions = portions
         self._pool = BufferPool(settings["memory_limit"])
-        self._readers = Readers(source, settings["threads"], token_taker(settings))
+        self._ends: queue.SimpleQueue[Sequence[End]] = queue.SimpleQueue()
+        self._readers = reads_of(source, settings, self._ended)
         self._loads = Loads(portions, self._pool, self._readers, self._ended)
-        self._ends: queue.SimpleQueue[tuple[Load, int, RecordsError | None]]
-        self._ends = queue.SimpleQueue()
         self._members: dict[int, Member] = {}
         self._select = selectors.DefaultSelector()
         self._woken, self._wake = socket.socketpair()
@@ -110,6 +113,7 @@ class NodeReader:
         offers_s = _OFFERS_S if settings["starter_offers"] else 0.0
         self._starter_until_s = self._begun_s + offers_s
         self._had_members = False
+        self._has_files = not isinstance(source, StoreSource)
         self._hinted = -1
         self._short: Key | None = None
         self._again_s: float | None = None
@@ -215,7 +219,7 @@ class NodeReader:
             member.told.clear()
             member.yields = False
         member.needs(serial, spans, is_shared=self._portions.is_shared)
-        if member.keys and RUN_VARIABLE in os.environ:
+        if member.keys and RUN_VARIABLE in os.environ and self._has_files:
             self._hint(member.keys[0].epoch)
         return True
 
@@ -255,16 +259,17 @@ class NodeReader:
 
     # -- what is read, and what is given up --------------------------------------------
 
-    def _ended(self, load: Load, request: int, error: RecordsError | None) -> None:
-        """Note that a request has ended; any thread calls this."""
-        self._ends.put((load, request, error))
+    def _ended(self, ends: Sequence[End]) -> None:
+        """Note that requests have ended; any thread calls this."""
+        self._ends.put(ends)
         with contextlib.suppress(BlockingIOError):
             self._wake.send(b"x")
 
     def _take_ends(self) -> bool:
         found = False
         while not self._ends.empty():
-            self._loads.end(*self._ends.get())
+            for one in self._ends.get():
+                self._loads.end(one)
             found = True
         return found
 
@@ -386,6 +391,26 @@ class NodeReader:
             self._say(member, "part", *part, load.done[first : first + SPLIT])
 
 
+def reads_of(
+    source: Source, settings: Any, ended: Callable[[Sequence[End]], None]
+) -> Reads:
+    """Return what reads a source.
+
+    Raises:
+        RecordsError: the secrets of a store cannot be read.
+    """
+    if isinstance(source, StoreSource):
+        limit, memory = settings["window"], settings["memory_limit"]
+        window = Window(settings["batch_size"], limit, memory)
+        return StoreReads(source, window, ended)
+    return Readers(source, settings["threads"], token_taker(settings), ended)
+
+
+def source_of(index: RecordIndex) -> Source:
+    """Return what reads the Records of an index."""
+    return FileSource(index) if index.keys is None else StoreSource(index)
+
+
 def main(settings_fd: int, index_fd: int, listener_fd: int) -> None:
     """Read what the descriptors tell, until the last rank has gone."""
     # A terminal's interrupt is for the ranks; the reader ends with them.
@@ -395,7 +420,7 @@ def main(settings_fd: int, index_fd: int, listener_fd: int) -> None:
     sys.path[:] = settings["sys_path"]
     index = RecordIndex.load(Path(f"/proc/self/fd/{index_fd}"))
     pickled = bytes.fromhex(settings["source"])
-    source: Source = pickle.loads(pickled) if pickled else FileSource(index)
+    source: Source = pickle.loads(pickled) if pickled else source_of(index)
     groups = group(index, settings["group_bytes"])
     order = RecordOrder(
         groups,

@@ -11,11 +11,12 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Protocol
 
-from monarch.records.index import Range, RecordsError
+from monarch.records.errors import RecordsError
+from monarch.records.index import Range
 from monarch.records.sources import FileSource, Source
 
 ATTEMPTS: Final = 4
@@ -26,19 +27,70 @@ _SEEN: Final = 200
 _SEEN_MIN: Final = 20
 
 
+class End(Protocol):
+    """A request that has ended.
+
+    Attributes:
+        owner: what it is a part of.
+        number: which part.
+        error: why it could not be read; None: it was.
+        found: what was read, if there was no place for it.
+    """
+
+    owner: Any
+    number: int
+    error: RecordsError | None
+    found: bytearray | None
+
+
+class Reads(Protocol):
+    """What reads requests, in the order in which they are given.
+
+    Attributes:
+        counts: what was read.
+        is_full: more requests would only wait.
+    """
+
+    @property
+    def counts(self) -> ReadCounts:
+        """What was read."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more requests would only wait."""
+
+    def start(
+        self, owner: Any, ranges: Sequence[Range], places: Sequence[memoryview | None]
+    ) -> None:
+        """Have requests of one owner read.
+
+        Args:
+            places: where the bytes of each go; None: into its `found`.
+        """
+
+    def count(self, size: int) -> None:
+        """Count a request that was read otherwise."""
+
+    def hedge(self) -> None:
+        """Do what becomes due with time; called now and then."""
+
+
 @dataclass(slots=True, eq=False)
 class Read:
     """One request, which one or more threads read.
 
     Attributes:
         into: where its bytes go.
-        done: is called once, with the error or None, by any thread.
+        owner, number, error, found: see End.
         began_s: when its last attempt began; 0: it has not.
     """
 
     range: Range
     into: memoryview
-    done: Callable[[RecordsError | None], None]
+    owner: Any
+    number: int
+    error: RecordsError | None = None
+    found: bytearray | None = None
     began_s: float = 0.0
     attempts: int = 0
     hedges: int = 0
@@ -75,15 +127,20 @@ class Readers:
 
     Args:
         take: waits for a token, and returns what gives it back.
+        ended: takes requests that have ended; any thread calls it.
     """
+
+    is_full = False
 
     def __init__(
         self,
         source: Source,
         threads: int,
         take: Callable[[], Callable[[], None]],
+        ended: Callable[[Sequence[End]], None],
     ) -> None:
-        self.counts = ReadCounts()
+        self._counts = ReadCounts()
+        self._ended = ended
         self._source = source
         self._take = take
         self._queue: queue.SimpleQueue[Read | None] = queue.SimpleQueue()
@@ -101,14 +158,23 @@ class Readers:
     def __repr__(self) -> str:
         return f"<Readers of {self._source!r}, {len(self._threads)} threads>"
 
-    def start(self, read: Read) -> None:
-        """Have a request read."""
-        self._queue.put(read)
+    @property
+    def counts(self) -> ReadCounts:
+        """Return what was read."""
+        return self._counts
+
+    def start(
+        self, owner: Any, ranges: Sequence[Range], places: Sequence[memoryview | None]
+    ) -> None:
+        """Have requests of one owner read; each has a place."""
+        for number, (one, place) in enumerate(zip(ranges, places, strict=True)):
+            assert place is not None
+            self._queue.put(Read(one, place, owner, number))
 
     def count(self, size: int) -> None:
         """Count a request that a library has read."""
         with self._lock:
-            self.counts.add(size)
+            self._counts.add(size)
 
     def hedge(self) -> None:
         """Read what takes long from another replica as well; called now and then."""
@@ -126,7 +192,7 @@ class Readers:
             ]
             for read in late:
                 read.hedges += 1
-                self.counts.hedges += 1
+                self._counts.hedges += 1
         for read in late:
             # Not by the queue: others wait there, and this one is late.
             threading.Thread(
@@ -143,15 +209,15 @@ class Readers:
         while (read := self._queue.get()) is not None:
             give_back = self._take()
             with self._lock:
-                self.counts.at_once += 1
-                most = max(self.counts.most_at_once, self.counts.at_once)
-                self.counts.most_at_once = most
+                self._counts.at_once += 1
+                most = max(self._counts.most_at_once, self._counts.at_once)
+                self._counts.most_at_once = most
                 self._reading[id(read)] = read
             try:
                 self._attempt(read, 0)
             finally:
                 with self._lock:
-                    self.counts.at_once -= 1
+                    self._counts.at_once -= 1
                     self._reading.pop(id(read), None)
                 give_back()
 
@@ -170,7 +236,7 @@ class Readers:
                     self._end(read, RecordsError(f"{text} ({ATTEMPTS} attempts)"))
                     return
                 with self._lock:
-                    self.counts.retries += 1
+                    self._counts.retries += 1
                 time.sleep(_PAUSE_S * read.attempts)
                 replica = (replica + 1) % self._replicas
 
@@ -198,6 +264,7 @@ class Readers:
         with self._lock:
             self._took_s.append(time.monotonic() - read.began_s)
             if error is None:
-                self.counts.add(read.range.length)
+                self._counts.add(read.range.length)
         read.into.release()
-        read.done(error)
+        read.error = error
+        self._ended([read])

@@ -1,7 +1,8 @@
 """Packed Records: where they lie in files of LMDB, TFRecord, tar, HDF5 and others."""
 
 from monarch.records.columns import UnitDecoder
-from monarch.records.index import Range, RecordIndex, RecordObject, RecordsError
+from monarch.records.errors import RecordsError
+from monarch.records.index import Range, RecordIndex, RecordObject
 from monarch.records.opening import Records, open_records
 from monarch.records.sources import FileSource, Source
 from monarch.records.streams import members

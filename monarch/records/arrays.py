@@ -10,14 +10,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from monarch.records.errors import RecordsError, read_by_library
 from monarch.records.headers import HeaderReader
-from monarch.records.index import (
-    RecordIndex,
-    RecordObject,
-    RecordsError,
-    read_by_library,
-    units_of,
-)
+from monarch.records.index import RecordIndex, RecordObject, units_of
 
 NPY_MAGIC: Final = b"\x93NUMPY"
 HDF5_MAGIC: Final = b"\x89HDF\r\n\x1a\n"

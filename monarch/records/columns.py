@@ -8,13 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from monarch.records.index import (
-    RecordIndex,
-    RecordObject,
-    RecordsError,
-    read_by_library,
-    units_of,
-)
+from monarch.records.errors import RecordsError, read_by_library
+from monarch.records.index import RecordIndex, RecordObject, units_of
 
 PARQUET_MAGIC: Final = b"PAR1"
 

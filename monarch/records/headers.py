@@ -10,7 +10,8 @@ from typing import Final, Self
 
 import numpy as np
 
-from monarch.records.index import RecordObject, RecordsError
+from monarch.records.errors import RecordsError
+from monarch.records.index import RecordObject
 
 NEAR_BYTES: Final = 4096
 """Headers that are nearer than that are read together: it costs a request less."""

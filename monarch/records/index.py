@@ -7,10 +7,8 @@ how many Records each one holds.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -20,44 +18,25 @@ import numpy.typing as npt
 from xxhash import xxh3_128
 
 from monarch.atomic_file import whole_file
-from monarch.errors import UsageError, printable
+from monarch.records.array_file import (
+    Array,
+    header_text,
+    load_arrays,
+    raw_bytes,
+    write_arrays,
+)
+from monarch.records.errors import RecordsError
+from monarch.records.keys import KeyIndex
 
 Units = npt.NDArray[np.void]
 """Rows of type UNIT, one for each unit."""
 
 UNIT: Final = np.dtype([("offset", "<u8"), ("length", "<u4"), ("object", "<u4")])
 LENGTH_MAX: Final = (1 << 32) - 1
-VERSION: Final = 2
+VERSION: Final = 3
 _MAGIC: Final = b"MONARCHR"
-_ALIGN: Final = 64
-_HEADER_MAX: Final = 1 << 30
+_KIND: Final = "a record index"
 _MODE: Final = 0o600
-
-
-class RecordsError(UsageError):
-    """Records cannot be read as they are asked for; the text names the path.
-
-    Names of files and words of libraries may have control characters: it has none.
-    """
-
-    def __init__(self, text: str) -> None:
-        super().__init__(printable(text))
-
-
-@contextmanager
-def read_by_library(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have a library read a file; whatever it raises about a damaged one is told.
-
-    Raises:
-        RecordsError: the library cannot read it.
-    """
-    try:
-        yield
-    except RecordsError:
-        raise
-    except Exception as error:
-        told = " ".join(str(error).split())
-        raise RecordsError(f"{path}: {told or type(error).__name__}") from error
 
 
 class Range(NamedTuple):
@@ -116,7 +95,7 @@ class RecordIndex:
     """
 
     format: str
-    objects: tuple[RecordObject, ...]
+    objects: tuple[RecordObject, ...] | KeyIndex
     units: Units
     first_records: npt.NDArray[np.uint64] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -129,6 +108,16 @@ class RecordIndex:
 
     def __repr__(self) -> str:
         return f"<RecordIndex {self.format}, {len(self)} records>"
+
+    @property
+    def keys(self) -> KeyIndex | None:
+        """Return the objects of a store; None: they are files."""
+        return self.objects if isinstance(self.objects, KeyIndex) else None
+
+    @property
+    def files(self) -> tuple[RecordObject, ...]:
+        """Return the objects that are files."""
+        return () if isinstance(self.objects, KeyIndex) else self.objects
 
     @property
     def bytes(self) -> int:
@@ -153,9 +142,10 @@ class RecordIndex:
 
     def fingerprint(self) -> str:
         """Return a digest that changes with any Record and any object."""
-        digest = xxh3_128(json.dumps(self._header(), sort_keys=True).encode())
-        for array in self._arrays():
-            digest.update(_raw(array))
+        arrays = self._arrays()
+        digest = xxh3_128(header_text(self._header(), arrays))
+        for array in arrays.values():
+            digest.update(raw_bytes(array))
         return digest.hexdigest()
 
     def save(self, file: Path) -> None:
@@ -168,17 +158,12 @@ class RecordIndex:
             self.write(out)
 
     def write(self, out: BinaryIO) -> None:
-        """Write the index to a file that is open.
+        """Write the index to an open file.
 
         Raises:
             OSError: it cannot be written.
         """
-        header = json.dumps(self._header()).encode()
-        padding = -(len(_MAGIC) + 8 + len(header)) % _ALIGN
-        out.write(_MAGIC + (len(header) + padding).to_bytes(8, "little"))
-        out.write(header + b" " * padding)
-        for array in self._arrays():
-            out.write(_raw(array))
+        write_arrays(out, _MAGIC, self._header(), self._arrays())
 
     @classmethod
     def load(cls, file: Path) -> RecordIndex:
@@ -188,56 +173,37 @@ class RecordIndex:
             OSError: it cannot be read.
             RecordsError: it is no index of this version.
         """
-        with file.open("rb") as opened:
-            start = opened.read(len(_MAGIC) + 8)
-            length = int.from_bytes(start[len(_MAGIC) :], "little")
-            if start[: len(_MAGIC)] != _MAGIC or length > _HEADER_MAX:
-                raise RecordsError(f"{file} is not a record index")
-            text = opened.read(length)
+        header, arrays = load_arrays(file, _MAGIC, _KIND, VERSION)
         try:
-            return cls._of_header(file, json.loads(text), len(start) + length)
+            units = arrays.pop("units")
+            firsts = arrays.pop("first_records", None)
+            keys, objects = header["keys"], header["objects"]
+            found: tuple[RecordObject, ...] | KeyIndex
+            if keys is not None:
+                found = KeyIndex.of_parts(file, keys, arrays)
+            else:
+                found = tuple(RecordObject(**one) for one in objects)
+            if units.dtype != UNIT:
+                raise ValueError(f"units of type {units.dtype}")
+            return cls(header["format"], found, units, firsts, header["details"])
         except (KeyError, TypeError, ValueError) as error:
-            raise RecordsError(f"{file} is not a record index: {error}") from error
-
-    @classmethod
-    def _of_header(cls, file: Path, header: Any, at: int) -> RecordIndex:
-        if header["version"] != VERSION:
-            raise RecordsError(f"{file} is a record index of another version")
-        count, firsts = int(header["units"]), int(header["first_records"])
-        if at + count * UNIT.itemsize + 8 * firsts != file.stat().st_size:
-            raise RecordsError(f"{file} is not whole")
-        units = _mapped(file, UNIT, at, count)
-        first = None
-        if firsts:
-            first = _mapped(file, np.dtype("<u8"), at + units.nbytes, firsts)
-        objects = tuple(RecordObject(**one) for one in header["objects"])
-        return cls(header["format"], objects, units, first, header["details"])
+            raise RecordsError(f"{file} is not {_KIND}: {error}") from error
 
     def _header(self) -> dict[str, Any]:
+        keys = self.keys
         return {
             "version": VERSION,
             "format": self.format,
-            "objects": [asdict(one) for one in self.objects],
-            "units": len(self.units),
-            "first_records": 0
-            if self.first_records is None
-            else len(self.first_records),
+            "objects": [] if keys is not None else [asdict(one) for one in self.files],
+            "keys": None if keys is None else keys.header(),
             "details": dict(self.details),
         }
 
-    def _arrays(self) -> list[npt.NDArray[Any]]:
-        firsts = [] if self.first_records is None else [self.first_records]
-        return [self.units, *firsts]
-
-
-def _raw(array: npt.NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(array).view(np.uint8).data
-
-
-def _mapped(file: Path, dtype: np.dtype[Any], at: int, count: int) -> npt.NDArray[Any]:
-    if not count:
-        return np.empty(0, dtype)
-    return np.memmap(file, dtype, "r", at, (count,))
+    def _arrays(self) -> dict[str, Array]:
+        arrays: dict[str, Array] = {"units": self.units}
+        if self.first_records is not None:
+            arrays["first_records"] = self.first_records
+        return arrays if self.keys is None else arrays | self.keys.arrays()
 
 
 def units_of(
@@ -271,7 +237,7 @@ def joined(indexes: Sequence[RecordIndex]) -> RecordIndex:
             raise RecordsError(f"{names} have records of different kinds")
         units = np.array(index.units)
         units["object"] += len(objects)
-        objects += index.objects
+        objects += index.files
         parts.append(units)
         if index.first_records is not None:
             firsts.append(np.asarray(index.first_records[:-1]) + np.uint64(records))

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from monarch.records.index import RecordsError
+from monarch.records.errors import RecordsError
 
 Rows = npt.NDArray[np.int64]
 """Numbers of Records."""

@@ -16,19 +16,16 @@ import numpy.typing as npt
 
 from monarch.records.arrays import HDF5_MAGIC, NPY_MAGIC, index_hdf5, index_npy
 from monarch.records.columns import PARQUET_MAGIC, UnitDecoder, index_parquet
+from monarch.records.errors import RecordsError
 from monarch.records.headers import HeaderReader
-from monarch.records.index import (
-    RecordIndex,
-    RecordObject,
-    RecordsError,
-    joined,
-    units_of,
-)
+from monarch.records.index import RecordIndex, RecordObject, joined, units_of
 from monarch.records.labels import Columns, balanced, column_of, parted, where
 from monarch.records.lmdb_pages import index_lmdb, is_lmdb
 from monarch.records.saved import THREADS, SavedRecordIndexes
 from monarch.records.sharing import share_index
 from monarch.records.sources import FileSource, Source
+from monarch.records.stores.opening import is_store, open_store
+from monarch.records.stores.source import StoreSource
 from monarch.records.streams import index_tar, index_tfrecord, is_tar, is_tfrecord
 
 Build = Callable[[Path, str], RecordIndex]
@@ -160,7 +157,8 @@ def open_records(
     Args:
         paths: an LMDB database, a TFRecord, tar or npy file, `FILE.h5::/DATASET`,
             `FILE.parquet::COLUMN`, a folder (each file is a Record), a pattern such as
-            `train-*.tar`, or a list of those.
+            `train-*.tar`, or a list of those; or the address of a store, such as
+            `redis://HOST/0?index=NAME`.
         fresh: make the index anew, even if one was saved.
         comm: a communicator as of mpi4py: its first rank opens the paths, and sends the
             index to all others, which call this together.
@@ -171,7 +169,11 @@ def open_records(
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     make = partial(_whole_index, [os.fspath(one) for one in given], fresh, environ)
     index, made = make() if comm is None else share_index(comm, make)
-    return Records(FileSource(index), made)
+    if index.keys is None:
+        return Records(FileSource(index), made)
+    columns = index.keys.columns
+    index = replace(index, objects=index.keys.without_columns())
+    return Records(StoreSource(index), made, columns)
 
 
 def _whole_index(
@@ -181,6 +183,10 @@ def _whole_index(
     names = [name for one in given for name in _expanded(one)]
     if not names:
         raise RecordsError("no path of records is given")
+    if any(map(is_store, names)):
+        if len(names) > 1:
+            raise RecordsError(f"{names[0]}: a store is opened alone")
+        return open_store(names[0], fresh=fresh, environ=environ)
     saved = SavedRecordIndexes.of(environ)
     with ThreadPoolExecutor(min(THREADS, len(names))) as pool:
         find = partial(_index_of, saved=saved, fresh=fresh)
@@ -191,6 +197,8 @@ def _whole_index(
 
 def _expanded(name: str) -> list[str]:
     path, mark, part = name.partition(_PART)
+    if is_store(name):
+        return [name]
     if os.path.lexists(path) or not glob.has_magic(path):
         return [name]
     found = sorted(glob.glob(path))

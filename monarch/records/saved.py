@@ -18,7 +18,8 @@ from xxhash import xxh3_64_hexdigest
 from monarch.config.request import state_directory
 from monarch.errors import shown
 from monarch.kept_files import KeptFiles
-from monarch.records.index import RecordIndex, RecordObject, RecordsError
+from monarch.records.errors import RecordsError
+from monarch.records.index import RecordIndex, RecordObject
 
 FILES_MAX: Final = 256
 BYTES_MAX: Final = 8 << 30
@@ -117,8 +118,8 @@ def is_unchanged(index: RecordIndex) -> bool:
         RecordsError: one of them cannot be looked at.
     """
     with ThreadPoolExecutor(THREADS) as pool:
-        now = pool.map(RecordObject.of, [one.path for one in index.objects])
-        return all(one == other for one, other in zip(index.objects, now, strict=True))
+        now = pool.map(RecordObject.of, [one.path for one in index.files])
+        return all(one == other for one, other in zip(index.files, now, strict=True))
 
 
 def _is_usable(file: Path) -> bool:

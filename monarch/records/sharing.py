@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from monarch.records.index import RecordIndex, RecordsError
+from monarch.records.errors import RecordsError
+from monarch.records.index import RecordIndex
 
 PIECE_BYTES: Final = 64 << 20
 """So much is sent at once: MPI counts in 31 bits."""

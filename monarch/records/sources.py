@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from monarch.records.index import Range, RecordIndex, RecordObject, RecordsError
+from monarch.records.errors import RecordsError
+from monarch.records.index import Range, RecordIndex, RecordObject
 
 FILES_MAX: Final = 64
 """How many files of one source are open at once."""
@@ -102,7 +103,7 @@ class FileSource:
         with self._lock:
             fd = self._open.pop(number, None)
             if fd is None:
-                fd = self._opened(self.index.objects[number])
+                fd = self._opened(self.index.files[number])
             self._open[number] = fd
             if len(self._open) > FILES_MAX:
                 os.close(self._open.popitem(last=False)[1])

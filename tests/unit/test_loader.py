@@ -211,7 +211,7 @@ def test_a_record_that_cannot_be_read_is_named(packed):
     records = open_records(packed)
     with packed.open("r+b") as file:
         file.truncate(packed.stat().st_size // 2)
-    os.utime(packed, ns=(0, records.index.objects[0].mtime_ns))
+    os.utime(packed, ns=(0, records.index.files[0].mtime_ns))
 
     with (
         Loader(records, 16, shuffle="none", group_bytes=20_000) as loader,

@@ -23,6 +23,7 @@ from monarch.loader.link import ReaderLink
 from monarch.loader.order import Batches, RecordOrder
 from monarch.loader.portions import EVERYBODY, Key, Portions
 from monarch.loader.reader import NodeReader
+from monarch.loader.reading import Read
 from monarch.loader.wire import VERSION, connect, listen
 from monarch.records import open_records
 from monarch.records.groups import group
@@ -39,12 +40,18 @@ names = count()
 class FakeReads:
     """Reads that end when a test says so, in any order."""
 
-    def __init__(self, *_: Any) -> None:
+    is_full = False
+
+    def __init__(self, *given: Any) -> None:
         self.open: list[Any] = []
         self.counts = SimpleNamespace()
+        self._ended = given[-1]
 
-    def start(self, read: Any) -> None:
-        self.open.append(read)
+    def start(self, owner: Any, ranges: Any, places: Any) -> None:
+        self.open += [
+            Read(one, place, owner, number)
+            for number, (one, place) in enumerate(zip(ranges, places, strict=True))
+        ]
 
     def submit(self, decode: Any, load: Any) -> None:
         self.open.append((decode, load))
@@ -64,7 +71,7 @@ class FakeReads:
         at = read.range.offset
         read.into[:] = data[at : at + read.range.length]
         read.into.release()
-        read.done(None)
+        self._ended([read])
 
 
 class Rank:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch.records import open_records
-from monarch.records.index import RecordsError
+from monarch.records.errors import RecordsError
 from monarch.records.labels import Column, balanced, parted, where
 from monarch.records.opening import Records
 

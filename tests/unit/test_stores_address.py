@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.records.index import RecordsError
+from monarch.records.errors import RecordsError
 from monarch.records.stores.address import (
     PASSWORD,
     PASSWORD_FILE,

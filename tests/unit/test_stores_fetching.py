@@ -1,7 +1,7 @@
 """The thread that fetches from a store: all Records right, whatever the store does."""
 
+import queue
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from monarch.records.index import RecordsError
 from monarch.records.stores import fetching
 from monarch.records.stores.connection import Endpoint
 from monarch.records.stores.exchange import Exchange, Failure, Fault, Wanted
@@ -31,6 +30,8 @@ class Servers:
     servers: Sequence[FakeRedis]
     connections_max: int = 4
     name: str = "redis://test"
+    checks: bool = False
+    has_copies: bool = True
     password: str = ""
     capacity: int = 1024
     learned: list[Failure] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Servers:
         """Begins with the password."""
         return lambda _: RespExchange(password=self.password, capacity=self.capacity)
 
-    def moved(self, failure: Failure) -> Endpoint | None:
+    def moved(self, failure: Failure, *, is_away: bool) -> Endpoint | None:
         """By the port that the error names."""
         self.learned.append(failure)
         return Endpoint("127.0.0.1", int(failure.target.rpartition(":")[2]))
@@ -59,36 +60,38 @@ def values_of(count: int, size: int = 500) -> dict[bytes, bytes]:
     return {b"key%d" % n: chance.randbytes(size + n % 7) for n in range(count)}
 
 
+def put_into(ended: "queue.SimpleQueue[Fetch]") -> Callable[[list[Fetch]], None]:
+    """Puts what has ended into a queue."""
+
+    def put(fetches: list[Fetch]) -> None:
+        for one in fetches:
+            ended.put(one)
+
+    return put
+
+
 @contextmanager
 def fetching_from(
     way: Servers, window: Window | None = None
 ) -> Iterator[tuple[Fetcher, Callable[[dict[bytes, bytes]], list[str]]]]:
     """A fetcher, and a function that fetches values and returns errors."""
-    fetcher = Fetcher(way, window or Window(32, 256, NO_LIMIT))
+    ended: queue.SimpleQueue[Fetch] = queue.SimpleQueue()
+    fetcher = Fetcher(way, window or Window(32, 256, NO_LIMIT), put_into(ended))
 
     def fetch(values: dict[bytes, bytes]) -> list[str]:
         places = {key: memoryview(bytearray(len(v))) for key, v in values.items()}
-        errors: dict[bytes, str] = {}
-        left, over = [len(values)], threading.Event()
-
-        def done_of(key: bytes) -> Callable[[RecordsError | None, object], None]:
-            def done(error: RecordsError | None, found: object) -> None:
-                assert found is None
-                if error is not None:
-                    errors[key] = str(error)
-                left[0] -= 1
-                if not left[0]:
-                    over.set()
-
-            return done
-
         fetcher.start(
             [
-                Fetch(Wanted(0, key, 0, len(place)), place, done_of(key))
+                Fetch(Wanted(0, key, 0, len(place)), place, key)
                 for key, place in places.items()
             ]
         )
-        assert over.wait(LIMIT_S), fetcher
+        errors: dict[bytes, str] = {}
+        for _ in values:
+            one = ended.get(timeout=LIMIT_S)
+            assert one.found is None
+            if one.error is not None:
+                errors[one.owner] = str(one.error)
         for key, place in places.items():
             assert key in errors or bytes(place) == values[key], key
         return [errors[key] for key in values if key in errors]
@@ -142,19 +145,13 @@ def test_a_long_way_is_filled_by_the_window() -> None:
 
 def test_values_without_a_place_are_given_to_the_caller() -> None:
     values = values_of(3)
-    found: list[bytes] = []
-    over = threading.Event()
-
-    def done(error: RecordsError | None, value: bytearray | None) -> None:
-        assert error is None
-        found.append(bytes(value or b""))
-        if len(found) == len(values):
-            over.set()
+    ended: queue.SimpleQueue[Fetch] = queue.SimpleQueue()
 
     with FakeRedis(values).served() as server:
-        fetcher = Fetcher(Servers([server]), Window(8, 8, NO_LIMIT))
-        fetcher.start([Fetch(Wanted(0, key), None, done) for key in values])
-        assert over.wait(LIMIT_S)
+        way = Servers([server])
+        fetcher = Fetcher(way, Window(8, 8, NO_LIMIT), put_into(ended))
+        fetcher.start([Fetch(Wanted(0, key), None) for key in values])
+        found = [bytes(ended.get(timeout=LIMIT_S).found or b"") for _ in values]
         fetcher.close()
 
     assert sorted(found) == sorted(values.values())
@@ -189,18 +186,51 @@ def test_what_fails_for_the_moment_is_asked_for_again(act: Act) -> None:
 
 def test_a_store_that_never_answers_well_fails_each_request_by_name() -> None:
     values = values_of(3)
-    busy = FakeRedis(values, act=lambda serial, key: Act(line=LOADING))
-    with busy.served() as server, fetching_from(Servers([server])) as (_, fetch):
+    broken = FakeRedis(values, act=lambda serial, key: Act(resets=3))
+    with broken.served() as server, fetching_from(Servers([server])) as (_, fetch):
         errors = fetch(values)
 
         assert len(errors) == 3
         assert all(
-            f"key{n}" in text
-            and "LOADING" in text
-            and f"{ATTEMPTS_MAX} attempts" in text
+            f"key{n}" in text and f"{ATTEMPTS_MAX} attempts" in text
             for n, text in enumerate(errors)
         )
-        assert len(server.requests) == 3 * ATTEMPTS_MAX
+
+
+def test_a_store_that_is_not_ready_is_waited_for_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = values_of(3)
+    ready_s = time.monotonic() + 1.5
+
+    def late(serial: int, key: bytes) -> Act | None:
+        return Act(line=LOADING) if time.monotonic() < ready_s else None
+
+    loading = FakeRedis(values, act=late)
+    with loading.served() as server, fetching_from(Servers([server])) as (_, fetch):
+        assert fetch(values) == []
+        assert len(server.requests) > ATTEMPTS_MAX
+
+    monkeypatch.setattr(fetching, "DOWN_S", 0.5)
+    stuck = FakeRedis(values, act=lambda serial, key: Act(line=LOADING))
+    with stuck.served() as server, fetching_from(Servers([server])) as (_, fetch):
+        errors = fetch(values)
+    assert all(f"key{n}" in text and "LOADING" in text for n, text in enumerate(errors))
+
+
+def test_a_fault_of_the_thread_ends_all_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = values_of(20)
+    with FakeRedis(values).served() as server:
+        way = Servers([server])
+        with fetching_from(way) as (_, fetch):
+            assert fetch(values) == []
+            monkeypatch.setattr(way, "endpoints", lambda key: 1 / 0)
+            errors = fetch(values)
+            assert len(errors) == 20
+            assert all("ZeroDivisionError" in text for text in errors)
+            assert len(fetch(values)) == 20
 
 
 def test_a_reply_that_does_not_come_is_asked_for_elsewhere(
@@ -307,10 +337,9 @@ def test_one_of_two_servers_is_enough() -> None:
 def test_closing_ends_the_thread_with_requests_in_flight() -> None:
     values = values_of(10)
     with FakeRedis(values, delay_s=5).served() as server:
-        fetcher = Fetcher(Servers([server]), Window(8, 8, NO_LIMIT))
-        fetcher.start(
-            [Fetch(Wanted(0, key), None, lambda error, found: None) for key in values]
-        )
+        way, window = Servers([server]), Window(8, 8, NO_LIMIT)
+        fetcher = Fetcher(way, window, lambda ended: None)
+        fetcher.start([Fetch(Wanted(0, key), None) for key in values])
         began_s = time.monotonic()
         fetcher.close()
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.records.index import RecordsError
+from monarch.records.errors import RecordsError
+from monarch.records.keys import NO_IDENTITY, KeyIndex
 from monarch.records.labels import Column
-from monarch.records.stores.keys import NO_IDENTITY, KeyIndex
 
 MANY = 1_000_000
 KEYS = st.lists(st.binary(max_size=20), max_size=40)

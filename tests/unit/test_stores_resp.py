@@ -87,10 +87,10 @@ def test_values_without_a_place_are_kept_by_number() -> None:
 @pytest.mark.parametrize(
     ("line", "fault", "target"),
     [
-        (b"-LOADING Redis is loading the dataset in memory", Fault.BUSY, ""),
+        (b"-LOADING Redis is loading the dataset in memory", Fault.AWAY, ""),
         (b"-MOVED 3999 10.0.0.1:6381", Fault.MOVED, "10.0.0.1:6381"),
         (b"-ASK 3999 10.0.0.1:6381", Fault.ASKED, "10.0.0.1:6381"),
-        (b"-CLUSTERDOWN The cluster is down", Fault.FAILED, ""),
+        (b"-CLUSTERDOWN The cluster is down", Fault.AWAY, ""),
         (b"-NOAUTH Authentication required.", Fault.DENIED, ""),
         (b"-NOPERM no permissions", Fault.DENIED, ""),
         (b"-WRONGTYPE Operation against a key", Fault.REFUSED, ""),

@@ -10,12 +10,12 @@ import os
 import ssl
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from monarch.records.index import RecordsError
+from monarch.records.errors import RecordsError
 from monarch.records.stores.connection import Endpoint
 
 PASSWORD: Final = "MONARCH_STORE_PASSWORD"
@@ -84,6 +84,13 @@ class StoreAddress:
         path = unquote(parts.path.lstrip("/"))
         encrypted = scheme != kind
         return cls(kind, hosts, path, options, unquote(user) if at else "", encrypted)
+
+    def with_index(self, name: str | None) -> StoreAddress:
+        """Return the same address with the name of an index, or without one."""
+        options = {key: text for key, text in self.options.items() if key != "index"}
+        if name is not None:
+            options["index"] = name
+        return replace(self, options=options)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Return its servers, with what verifies them.

@@ -26,6 +26,7 @@ class Fault(Enum):
     DENIED = "the store refuses access"
     REFUSED = "the store does not carry out the request"
     BUSY = "the store asks for fewer requests"
+    AWAY = "a part of the store is not there at the moment"
     MOVED = "another node of the store has the object"
     ASKED = "another node of the store has the object, for this once"
     FAILED = "the reply did not come, or is none; the request may be repeated"

@@ -18,34 +18,33 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from monarch.records.index import RecordsError
+from xxhash import xxh3_128_digest
+
+from monarch.records.errors import RecordsError
 from monarch.records.stores.connection import (
     Connection,
     ConnectionLostError,
-    Endpoint,
     UntrustedError,
 )
-from monarch.records.stores.exchange import ExchangeError, Failure, Fault
-from monarch.records.stores.pool import Pool
-from monarch.records.stores.ways import Fetch, FetchCounts, Way
+from monarch.records.stores.exchange import ExchangeError, Failure, Fault, Wanted
+from monarch.records.stores.pool import AWAY_PAUSE_MAX_S, DOWN_S, PAUSE_S, Pool, Pools
+from monarch.records.stores.ways import Ended, Fetch, FetchCounts, Way
 from monarch.records.stores.window import Window
 
 ATTEMPTS_MAX: Final = 6
-PAUSE_S: Final = 0.05
 PAUSE_MAX_S: Final = 5.0
 DEADLINE_MIN_S: Final = 1.0
 DEADLINE_FACTOR: Final = 4.0
 """A reply that takes longer than this times the 99th percentile is not waited for."""
 CONNECT_S: Final = 10.0
+PASSED_BY_MAX: Final = 256
+"""So many requests whose server is away are passed by for others behind them."""
 BEGINNING_MAX: Final = 16
 """So many connections to one server begin at once."""
 DELAYS: Final = 512
 DELAYS_MIN: Final = 64
-DOWN_S: Final = 30.0
-"""A store that has answered before may be away for so long."""
-FAILURES_MAX: Final = 4
-"""Of one that has never answered, so many connections may fail."""
 _LOOK_S: Final = 0.05
+_PATIENT: Final = frozenset({Fault.BUSY, Fault.AWAY})
 _FINAL: Final = frozenset({Fault.MISSING, Fault.CHANGED, Fault.DENIED, Fault.REFUSED})
 
 log = logging.getLogger("monarch.records")
@@ -57,10 +56,13 @@ class Fetcher:
     Args:
         way: how the store is reached.
         window: how many requests are in flight.
+        ended: takes requests that have ended, in the thread.
     """
 
-    def __init__(self, way: Way, window: Window) -> None:
+    def __init__(self, way: Way, window: Window, ended: Ended) -> None:
         self.counts = FetchCounts()
+        self._ended = ended
+        self._over: list[Fetch] = []
         self.window = window
         self._way = way
         self._given: deque[Fetch] = deque()
@@ -68,7 +70,7 @@ class Fetcher:
         self._later: list[tuple[float, int, Fetch]] = []
         self._flying: dict[int, Fetch] = {}
         self._flying_bytes = 0
-        self._pools: dict[Endpoint, Pool] = {}
+        self._pools = Pools(way)
         self._since: dict[Connection, float] = {}
         self._watched: dict[Connection, int] = {}
         self._asked: set[Connection] = set()
@@ -81,22 +83,33 @@ class Fetcher:
         self._select.register(self._woken, selectors.EVENT_READ)
         self._looked_s = 0.0
         self._ends = False
+        self._broken: RecordsError | None = None
         self._thread = threading.Thread(target=self._run, name="fetch", daemon=True)
         self._thread.start()
 
     def __repr__(self) -> str:
         return f"<Fetcher of {self._way.name}, {len(self._flying)} in flight>"
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait to be sent."""
+        return len(self._given) + len(self._waiting)
+
     def start(self, fetches: Sequence[Fetch]) -> None:
         """Have Records fetched, in this order, after those that were given before."""
         self._given.extend(fetches)
-        self._ring()
+        if self._broken is None:
+            self._ring()
+        else:
+            self._end_broken()
 
     def close(self) -> None:
         """End all connections; what is in flight is not fetched any more."""
         self._ends = True
         self._ring()
         self._thread.join()
+        os.close(self._woken)
+        os.close(self._wake)
 
     def _ring(self) -> None:
         try:
@@ -110,12 +123,24 @@ class Fetcher:
         try:
             while not self._ends:
                 self._turn()
+        except Exception as error:
+            # Whatever it is: those who wait for requests must hear of it.
+            log.exception("fetching has failed store=%s", self._way.name)
+            self._broken = RecordsError(f"{self._way.name}: fetching failed: {error!r}")
+            self._end_broken()
         finally:
             for connection in self._watched:
                 connection.close()
             self._select.close()
-            os.close(self._woken)
-            os.close(self._wake)
+
+    def _end_broken(self) -> None:
+        """End all requests after a fault of the thread itself."""
+        assert self._broken is not None
+        self._waiting.extend(self._flying.values())
+        self._flying.clear()
+        self._end_all(self._broken)
+        over, self._over = self._over, []
+        self._ended(over)
 
     def _turn(self) -> None:
         now_s = time.monotonic()
@@ -131,6 +156,10 @@ class Fetcher:
         if now_s >= self._looked_s + _LOOK_S:
             self._looked_s = now_s
             self._give_up_late(now_s)
+            self._look_for_servers(now_s)
+        if self._over:
+            over, self._over = self._over, []
+            self._ended(over)
 
     def _take_given(self) -> None:
         while self._given:
@@ -151,30 +180,36 @@ class Fetcher:
 
     def _send(self, now_s: float) -> None:
         """Send what the window and the connections allow, in order."""
-        while self._waiting:
+        passed_by: list[Fetch] = []
+        while self._waiting and len(passed_by) < PASSED_BY_MAX:
             fetch = self._waiting[0]
             size = max(0, fetch.wanted.length)
             if not self.window.allows(len(self._flying), self._flying_bytes, size):
                 break
             connection = self._connection_for(fetch, now_s)
-            if connection is None:
+            if connection is None and len(self._pools) <= 1:
                 break
             self._waiting.popleft()
-            self._ask(fetch, connection, now_s)
+            if connection is None:
+                passed_by.append(fetch)
+            else:
+                self._ask(fetch, connection, now_s)
+        self._waiting.extendleft(reversed(passed_by))
         for connection in [*self._asked]:
             self._serve(connection, 0)
         self._asked.clear()
 
     def _ask(self, fetch: Fetch, connection: Connection, now_s: float) -> None:
         self._serial += 1
-        wanted = fetch.wanted._replace(number=self._serial)
+        wanted = Wanted(self._serial, *fetch.wanted[1:])
         fetch.sent_s, fetch.connection = now_s, connection
+        fetch.began_s = fetch.began_s or now_s
         fetch.attempts += 1
         self._flying[self._serial] = fetch
         self._flying_bytes += max(0, wanted.length)
         self.counts.most_in_flight = max(self.counts.most_in_flight, len(self._flying))
         connection.ask(wanted, fetch.place)
-        self._pools[connection.endpoint].note(connection)
+        self._pools.of(connection.endpoint).note(connection)
         self._asked.add(connection)
 
     def _land(self, number: int) -> Fetch | None:
@@ -185,14 +220,24 @@ class Fetcher:
             fetch.connection = None
         return fetch
 
-    def _end(
-        self, fetch: Fetch, error: RecordsError | None, found: bytearray | None = None
-    ) -> None:
+    def _end(self, fetch: Fetch, error: RecordsError | None) -> None:
         if error is None:
-            size = len(found) if found is not None else len(fetch.place or b"")
+            place = fetch.found if fetch.place is None else fetch.place
             self.counts.requests += 1
-            self.counts.bytes += size
-        fetch.done(error, found)
+            self.counts.bytes += len(place or b"")
+        fetch.error = error
+        self._over.append(fetch)
+
+    def _succeed(self, fetch: Fetch) -> None:
+        """End a request whose payload has come, if it is that of the index."""
+        wanted = fetch.wanted
+        if self._way.checks and wanted.identity and wanted.whole:
+            place = fetch.found if fetch.place is None else fetch.place
+            if xxh3_128_digest(place or b"") != wanted.identity:
+                text = "it was changed since its index was made"
+                self._end(fetch, self._error(fetch, text, Fault.CHANGED))
+                return
+        self._end(fetch, None)
 
     # -- replies ------------------------------------------------------------------
 
@@ -215,7 +260,7 @@ class Fetcher:
         else:
             if exchange.ready:
                 self._since.pop(connection, None)
-            self._pools[connection.endpoint].note(connection)
+            self._pools.of(connection.endpoint).note(connection)
             self._watch(connection)
 
     def _take_replies(self, connection: Connection) -> None:
@@ -227,7 +272,8 @@ class Fetcher:
             if fetch is not None:
                 self._note_delay(now_s - fetch.sent_s)
                 self.window.replied(now_s, now_s - fetch.sent_s, is_full=is_full)
-                self._end(fetch, None, found)
+                fetch.found = found
+                self._succeed(fetch)
         exchange.done.clear()
         for failure in exchange.failed:
             fetch = self._land(failure.number)
@@ -247,14 +293,32 @@ class Fetcher:
         if fault in _FINAL:
             self._end(fetch, self._error(fetch, failure.text, fault))
             return
-        if fault is Fault.BUSY:
+        if fault in _PATIENT:
             self.window.lost(now_s)
+            self._wait(fetch, failure.text, now_s)
+            return
         moved = None
         if fault in (Fault.MOVED, Fault.ASKED):
-            moved = self._way.moved(failure)
+            is_away = self._pools.is_away(fetch.wanted.key)
+            moved = self._way.moved(failure, is_away=is_away)
+        if moved is not None and self._pools.of(moved).failures:
+            # The store does not know yet that this server is away.
+            self._wait(fetch, failure.text, now_s)
+            return
         fetch.endpoint = moved
         fetch.wanted = fetch.wanted._replace(asking=fault is Fault.ASKED)
         self._again(fetch, failure.text, now_s, at_once=moved is not None)
+
+    def _wait(self, fetch: Fetch, text: str, now_s: float) -> None:
+        """Ask again until the store can answer, for DOWN_S at most."""
+        if now_s - fetch.began_s > DOWN_S:
+            told = f"{text} (for {DOWN_S:.0f} s)"
+            self._end(fetch, self._error(fetch, told, Fault.FAILED))
+            return
+        fetch.endpoint = None
+        fetch.wanted = fetch.wanted._replace(asking=False)
+        fetch.attempts -= 1
+        self._pause(fetch, now_s, AWAY_PAUSE_MAX_S)
 
     def _again(
         self, fetch: Fetch, text: str, now_s: float, *, at_once: bool = False
@@ -264,18 +328,18 @@ class Fetcher:
             told = f"{text} ({ATTEMPTS_MAX} attempts)"
             self._end(fetch, self._error(fetch, told, Fault.FAILED))
             return
-        self.counts.retries += 1
         most_s = min(PAUSE_MAX_S, PAUSE_S * 2**fetch.attempts)
-        pause_s = 0.0 if at_once else self._chance.uniform(0, most_s)
+        self._pause(fetch, now_s, 0.0 if at_once else most_s)
+
+    def _pause(self, fetch: Fetch, now_s: float, most_s: float) -> None:
+        self.counts.retries += 1
+        pause_s = self._chance.uniform(0, most_s)
         self._serial += 1
         heapq.heappush(self._later, (now_s + pause_s, self._serial, fetch))
 
     def _error(self, fetch: Fetch, text: str, fault: Fault) -> RecordsError:
         key = fetch.wanted.key.decode(errors="backslashreplace")
-        advice = self._way.advice(fault)
-        return RecordsError(
-            f"{self._way.name}: {key}: {text}" + (f"; {advice}" if advice else "")
-        )
+        return self._told(f"{key}: {text}", fault)
 
     def _give_up_late(self, now_s: float) -> None:
         """Ask elsewhere for what is late, and give up connections that never begin."""
@@ -302,7 +366,7 @@ class Fetcher:
 
     def _connection_for(self, fetch: Fetch, now_s: float) -> Connection | None:
         """Return a connection for a request; None: it has to wait for one."""
-        pool = self._pool_for(fetch, now_s)
+        pool = self._pools.best_for(fetch, now_s)
         if pool is None:
             return None
         best = pool.best()
@@ -316,23 +380,6 @@ class Fetcher:
             self._connect(pool, now_s)
         return best
 
-    def _pool_for(self, fetch: Fetch, now_s: float) -> Pool | None:
-        """Return the connections to the best server that takes any; None: none does."""
-        if fetch.endpoint is not None:
-            return self._pool_of(fetch.endpoint)
-        endpoints = self._way.endpoints(fetch.wanted.key)
-        for number in range(len(endpoints)):
-            place = (fetch.attempts + number) % len(endpoints)
-            pool = self._pool_of(endpoints[place])
-            if len(pool) or pool.not_before_s <= now_s:
-                return pool
-        return None
-
-    def _pool_of(self, endpoint: Endpoint) -> Pool:
-        if endpoint not in self._pools:
-            self._pools[endpoint] = Pool(endpoint)
-        return self._pools[endpoint]
-
     def _connect(self, pool: Pool, now_s: float) -> None:
         try:
             connection = pool.connect(self._way.begin(pool.endpoint))
@@ -343,6 +390,11 @@ class Fetcher:
         self._watched[connection] = connection.events
         self._select.register(connection, connection.events, connection)
 
+    def _look_for_servers(self, now_s: float) -> None:
+        """Connect to servers that were away: they are asked for nothing until then."""
+        for pool in self._pools.to_be_tried(now_s):
+            self._connect(pool, now_s)
+
     def _watch(self, connection: Connection) -> None:
         events = connection.events
         if self._watched[connection] != events:
@@ -352,7 +404,7 @@ class Fetcher:
     def _drop(self, connection: Connection) -> None:
         """Close a connection that has nothing in flight any more."""
         self._select.unregister(connection)
-        self._pools[connection.endpoint].remove(connection)
+        self._pools.of(connection.endpoint).remove(connection)
         self._since.pop(connection, None)
         self._asked.discard(connection)
         del self._watched[connection]
@@ -372,23 +424,27 @@ class Fetcher:
             if fetch is not None:
                 self._again(fetch, f"{connection.endpoint}: {text}", now_s)
         if not was_open:
-            self._blame(self._pools[connection.endpoint], text, now_s)
+            self._blame(self._pools.of(connection.endpoint), text, now_s)
 
     def _refuse(self, connection: Connection, text: str) -> None:
         """End all requests: the store does not talk with this client."""
         self._lose(connection, text)
-        self._end_all(connection.endpoint, text, Fault.DENIED)
+        self._end_all(self._told(f"{connection.endpoint}: {text}", Fault.DENIED))
 
-    def _end_all(self, endpoint: Endpoint, text: str, fault: Fault) -> None:
+    def _end_all(self, error: RecordsError) -> None:
         """End all requests that are not in flight, with the same error."""
-        advice = self._way.advice(fault)
-        told = f"{self._way.name}: {endpoint}: {text}"
-        error = RecordsError(told + (f"; {advice}" if advice else ""))
+        self._take_given()
         waiting = [*self._waiting, *(one[2] for one in self._later)]
         self._waiting.clear()
         self._later.clear()
         for fetch in waiting:
             self._end(fetch, error)
+
+    def _told(self, text: str, fault: Fault) -> RecordsError:
+        advice = self._way.advice(fault)
+        return RecordsError(
+            f"{self._way.name}: {text}" + (f"; {advice}" if advice else "")
+        )
 
     def _blame(self, pool: Pool, text: str, now_s: float) -> None:
         """Note that a server cannot be reached; end all once none can for too long.
@@ -396,16 +452,6 @@ class Fetcher:
         A store that has never answered is soon given up: its address is wrong, perhaps.
         """
         log.info("store connection failed endpoint=%s error=%s", pool.endpoint, text)
-        pool.failures += 1
-        if pool.failures == 1:
-            pool.failing_since_s = now_s
-        most_s = min(PAUSE_MAX_S, PAUSE_S * 2**pool.failures)
-        pool.not_before_s = now_s + self._chance.uniform(0, most_s)
-        if all(map(self._is_given_up, self._pools.values())):
-            self._end_all(pool.endpoint, text, Fault.FAILED)
-
-    def _is_given_up(self, pool: Pool) -> bool:
-        if self.counts.requests:
-            since_s = time.monotonic() - pool.failing_since_s
-            return bool(pool.failures) and since_s > DOWN_S
-        return pool.failures >= FAILURES_MAX
+        self._pools.blame(pool, now_s)
+        if self._pools.are_given_up(now_s, has_answered=bool(self.counts.requests)):
+            self._end_all(self._told(f"{pool.endpoint}: {text}", Fault.FAILED))

@@ -1,8 +1,10 @@
-"""The connections to one server of a store, and which of them has the least to do."""
+"""The connections to the servers of a store, and which of them is asked next."""
 
 from __future__ import annotations
 
+import random
 import socket
+from typing import Final
 
 from monarch.records.stores.connection import (
     Connection,
@@ -10,6 +12,18 @@ from monarch.records.stores.connection import (
     Endpoint,
     Talk,
 )
+from monarch.records.stores.ways import Fetch, Way
+
+PAUSE_S: Final = 0.05
+AWAY_PAUSE_MAX_S: Final = 0.5
+"""The longest pause before a server that is away is tried again: so late, at most, is
+its return noticed."""
+PROBE_S: Final = 0.1
+"""Between two questions who has replaced a server of a cluster."""
+DOWN_S: Final = 30.0
+"""A store that has answered before may be away for so long."""
+FAILURES_MAX: Final = 4
+"""Of one that has never answered, so many connections may fail."""
 
 
 class Pool:
@@ -19,6 +33,7 @@ class Pool:
         failures: connections in a row that have not been greeted.
         failing_since_s: when the first of these failed.
         not_before_s: until then no other connection begins.
+        probed_s: when another server was asked last who has replaced this one.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -26,6 +41,7 @@ class Pool:
         self.failures = 0
         self.failing_since_s = 0.0
         self.not_before_s = 0.0
+        self.probed_s = 0.0
         self._connections: dict[Connection, None] = {}
         self._idle: dict[Connection, None] = {}
         self._addresses: list[tuple[int, tuple[str, int]]] = []
@@ -86,3 +102,83 @@ class Pool:
             self._addresses = [(row[0], (str(row[4][0]), port)) for row in found]
         self._addresses.append(self._addresses.pop(0))
         return self._addresses[-1]
+
+
+class Pools:
+    """The connections to all servers of a store."""
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
+        self._pools: dict[Endpoint, Pool] = {}
+        self._chance = random.Random()
+
+    def __repr__(self) -> str:
+        return f"<Pools {[*self._pools.values()]}>"
+
+    def __len__(self) -> int:
+        """Return how many servers are known."""
+        return len(self._pools)
+
+    def of(self, endpoint: Endpoint) -> Pool:
+        """Return the connections to a server."""
+        if endpoint not in self._pools:
+            self._pools[endpoint] = Pool(endpoint)
+        return self._pools[endpoint]
+
+    def best_for(self, fetch: Fetch, now_s: float) -> Pool | None:
+        """Return the connections to the best server that can be reached.
+
+        None: it is away, and others were asked a moment ago who has replaced it.
+        """
+        if fetch.endpoint is not None:
+            pool = self.of(fetch.endpoint)
+            if not pool.failures:
+                return pool
+            fetch.endpoint = None
+        endpoints = self._way.endpoints(fetch.wanted.key)
+        begin = fetch.attempts if self._way.has_copies else 0
+        best = self.of(endpoints[begin % len(endpoints)])
+        if not best.failures:
+            return best
+        pools = [
+            self.of(endpoints[(begin + number) % len(endpoints)])
+            for number in range(1, len(endpoints))
+        ]
+        if not self._way.has_copies:
+            if now_s < best.probed_s + PROBE_S:
+                return None
+            best.probed_s = now_s
+        return next((pool for pool in pools if not pool.failures), best)
+
+    def is_away(self, key: bytes) -> bool:
+        """Return whether the best server of a key cannot be reached."""
+        return bool(self.of(self._way.endpoints(key)[0]).failures)
+
+    def blame(self, pool: Pool, now_s: float) -> None:
+        """Note that a server cannot be reached."""
+        pool.failures += 1
+        if pool.failures == 1:
+            pool.failing_since_s = now_s
+        most_s = min(AWAY_PAUSE_MAX_S, PAUSE_S * 2**pool.failures)
+        pool.not_before_s = now_s + self._chance.uniform(0, most_s)
+
+    def to_be_tried(self, now_s: float) -> list[Pool]:
+        """Return the servers that failed and may be connected to again."""
+        return [
+            pool
+            for pool in self._pools.values()
+            if pool.failures and not len(pool) and pool.not_before_s <= now_s
+        ]
+
+    def are_given_up(self, now_s: float, *, has_answered: bool) -> bool:
+        """Return whether no server can be reached for too long.
+
+        Args:
+            has_answered: the store has; the address of any other is wrong, perhaps.
+        """
+        if has_answered:
+            return all(
+                pool.failures and now_s - pool.failing_since_s > DOWN_S
+                for pool in self._pools.values()
+            )
+        return all(pool.failures >= FAILURES_MAX for pool in self._pools.values())

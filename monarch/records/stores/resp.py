@@ -24,10 +24,10 @@ BULK_BYTES_MAX: Final = 512 << 20
 # What the first word of an error means; other errors are final.
 _FAULTS: Final = {
     b"BUSY": Fault.BUSY,
-    b"LOADING": Fault.BUSY,
-    b"MASTERDOWN": Fault.FAILED,
-    b"CLUSTERDOWN": Fault.FAILED,
-    b"TRYAGAIN": Fault.FAILED,
+    b"LOADING": Fault.AWAY,
+    b"MASTERDOWN": Fault.AWAY,
+    b"CLUSTERDOWN": Fault.AWAY,
+    b"TRYAGAIN": Fault.AWAY,
     b"MOVED": Fault.MOVED,
     b"ASK": Fault.ASKED,
     b"NOAUTH": Fault.DENIED,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from monarch.records.index import RecordsError
+from monarch.records.errors import RecordsError
 from monarch.records.stores.connection import Connection, Endpoint, Talk
 from monarch.records.stores.exchange import Failure, Fault, Wanted
 
@@ -17,10 +17,16 @@ class Way(Protocol):
     Attributes:
         connections_max: to one endpoint.
         name: of the store, for messages; without secrets.
+        checks: identities are checksums of payloads, which the client compares.
     """
 
     connections_max: int
     name: str
+    checks: bool
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether each of a key's servers has its object; else the first one has."""
 
     def endpoints(self, key: bytes) -> Sequence[Endpoint]:
         """Return the servers that have a key, the best one first."""
@@ -28,8 +34,12 @@ class Way(Protocol):
     def begin(self, endpoint: Endpoint) -> Talk:
         """Return how a conversation with a server begins."""
 
-    def moved(self, failure: Failure) -> Endpoint | None:
-        """Learn from a failure of MOVED or ASKED where the object is."""
+    def moved(self, failure: Failure, *, is_away: bool) -> Endpoint | None:
+        """Learn from a failure of MOVED or ASKED where the object is.
+
+        Args:
+            is_away: its server cannot be reached: what it had moved as well.
+        """
 
     def advice(self, fault: Fault) -> str:
         """Return what the user can do about a fault; "": nothing."""
@@ -40,19 +50,31 @@ class Fetch:
     """One Record to fetch.
 
     Attributes:
-        place: where it goes; None: `done` gets it.
-        done: is called once by the thread, with the error, or with what has no place.
+        place: where its payload goes; None: into `found`.
+        owner: what it is a part of, for the caller.
+        number: which part, for the caller.
+        error: why there is no payload, once it has ended.
+        found: the payload, if there is no place for it.
         endpoint: the only server to ask, if another one has named it.
+        began_s: when it was asked for first; 0: it was not yet.
         sent_s: when it was asked for last.
     """
 
     wanted: Wanted
     place: memoryview | None
-    done: Callable[[RecordsError | None, bytearray | None], None]
+    owner: Any = None
+    number: int = 0
+    error: RecordsError | None = None
+    found: bytearray | None = None
     attempts: int = 0
     endpoint: Endpoint | None = None
+    began_s: float = 0.0
     sent_s: float = 0.0
     connection: Connection | None = None
+
+
+Ended = Callable[[list[Fetch]], None]
+"""Takes the requests that have ended since it was called last; any thread calls it."""
 
 
 @dataclass(slots=True)

@@ -89,10 +89,19 @@ complete -c monarch -n '__monarch_in codecs' -l json -d 'Print JSON'
 complete -c monarch -n '__monarch_in codecs' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_in codecs' -F
 complete -c monarch -n '__monarch_at' -a records -d 'Index packed records, and tell their cost.'
-complete -c monarch -n '__monarch_in records' -l fresh -d 'Make the index anew'
-complete -c monarch -n '__monarch_in records' -l json -d 'Print JSON'
 complete -c monarch -n '__monarch_in records' -s h -l help -d 'Show this message and exit'
-complete -c monarch -n '__monarch_in records' -F
+complete -c monarch -n '__monarch_at records' -a ingest -d 'Write the records of SRC to a store, with an index of them.'
+complete -c monarch -n '__monarch_in records ingest' -l to -x -d 'Address of the store'
+complete -c monarch -n '__monarch_in records ingest' -l index -x -d 'Name of the index; SRC\'s name by default'
+complete -c monarch -n '__monarch_in records ingest' -l columns -r -F -d 'Take columns, such as label, from a CSV file with a row for each record'
+complete -c monarch -n '__monarch_in records ingest' -l verify -l no-verify -d 'Read everything back and compare checksums (default)'
+complete -c monarch -n '__monarch_in records ingest' -s h -l help -d 'Show this message and exit'
+complete -c monarch -n '__monarch_in records ingest' -F
+complete -c monarch -n '__monarch_at records' -a show -d 'Index packed records, and tell what an epoch over them costs.'
+complete -c monarch -n '__monarch_in records show' -l fresh -d 'Make the index anew'
+complete -c monarch -n '__monarch_in records show' -l json -d 'Print JSON'
+complete -c monarch -n '__monarch_in records show' -s h -l help -d 'Show this message and exit'
+complete -c monarch -n '__monarch_in records show' -F
 complete -c monarch -n '__monarch_at' -a stage -d 'Fill the tiers of nodes before a job.'
 complete -c monarch -n '__monarch_in stage' -s c -l config -r -F -d 'Read the configuration from FILE'
 complete -c monarch -n '__monarch_in stage' -l set -x -d 'Set one value, such as fill.concurrency=8 or tiers[0].capacity=40%'

@@ -7,17 +7,17 @@ shows that it is still the same.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from monarch.atomic_file import whole_file
-from monarch.records.index import RecordsError
+from monarch.records.array_file import load_arrays, write_arrays
+from monarch.records.errors import RecordsError
 from monarch.records.labels import Column, Columns, Rows
 
 Array = npt.NDArray[Any]
@@ -27,11 +27,14 @@ IDENTITY_BYTES: Final = 16
 NO_IDENTITY: Final = bytes(IDENTITY_BYTES)
 VERSION: Final = 1
 _MAGIC: Final = b"MONARCHK"
-_ALIGN: Final = 64
-_HEADER_MAX: Final = 1 << 26
 _MODE: Final = 0o600
-_IDENTITY: Final = np.dtype(f"V{IDENTITY_BYTES}")
-_KINDS: Final = "biuf"
+_COLUMN: Final = "column:"
+
+
+class StoredObject(NamedTuple):
+    """An object of a store, as messages name it."""
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +108,10 @@ class KeyIndex:
         """Return whether the length of each Record is known."""
         return not bool((self.lengths == UNKNOWN_LENGTH).any())
 
+    def __getitem__(self, number: int) -> StoredObject:
+        """Return an object as messages name it."""
+        return StoredObject(f"{self.store}: {shown_key(self.key(number))}")
+
     def key(self, record: int) -> bytes:
         """Return the key of a Record."""
         start = int(self.ends[record - 1]) if record else 0
@@ -144,6 +151,14 @@ class KeyIndex:
             self.details,
         )
 
+    def without_columns(self) -> KeyIndex:
+        """Return an index of the same Records that knows nothing beside them."""
+        return replace(self, columns={})
+
+    def at(self, store: str) -> KeyIndex:
+        """Return the same index with another address of the store."""
+        return replace(self, store=store)
+
     # -- files ------------------------------------------------------------------
 
     def save(self, file: Path) -> None:
@@ -156,20 +171,13 @@ class KeyIndex:
             self.write(out)
 
     def write(self, out: BinaryIO) -> None:
-        """Write the index to a file that is open.
+        """Write the index to an open file.
 
         Raises:
             OSError: it cannot be written.
         """
-        arrays = self._arrays()
-        header = json.dumps(self._header(arrays)).encode()
-        padding = -(len(_MAGIC) + 8 + len(header)) % _ALIGN
-        out.write(_MAGIC + (len(header) + padding).to_bytes(8, "little"))
-        out.write(header + b" " * padding)
-        for array in arrays.values():
-            raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            out.write(raw.data)
-            out.write(bytes(-len(raw) % _ALIGN))
+        header = {"version": VERSION, **self.header()}
+        write_arrays(out, _MAGIC, header, self.arrays())
 
     @classmethod
     def load(cls, file: Path) -> KeyIndex:
@@ -179,58 +187,49 @@ class KeyIndex:
             OSError: it cannot be read.
             RecordsError: it is no index of this version, or not whole.
         """
-        with file.open("rb") as opened:
-            start = opened.read(len(_MAGIC) + 8)
-            length = int.from_bytes(start[len(_MAGIC) :], "little")
-            if start[: len(_MAGIC)] != _MAGIC or length > _HEADER_MAX:
-                raise RecordsError(f"{file} is not an index of keys")
-            text = opened.read(length)
-        try:
-            return cls._of_header(file, json.loads(text), len(start) + length)
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordsError(f"{file} is not an index of keys: {error}") from error
+        header, arrays = load_arrays(file, _MAGIC, "an index of keys", VERSION)
+        return cls.of_parts(file, header, arrays)
 
-    def _arrays(self) -> dict[str, Array]:
+    def arrays(self) -> dict[str, Array]:
+        """Return all arrays by name."""
         arrays = {"arena": self.arena, "ends": self.ends, "lengths": self.lengths}
         if self.identities is not None:
             arrays["identities"] = self.identities
         for name, column in self.columns.items():
-            arrays[f"column:{name}"] = column.values
+            arrays[f"{_COLUMN}{name}"] = column.values
         return arrays
 
-    def _header(self, arrays: Mapping[str, Array]) -> dict[str, Any]:
-        rows = [[name, one.dtype.str, list(one.shape)] for name, one in arrays.items()]
+    def header(self) -> dict[str, Any]:
+        """Return what the index has beside its arrays, as JSON has it."""
         return {
-            "version": VERSION,
             "store": self.store,
-            "arrays": rows,
             "names": {name: one.names for name, one in self.columns.items()},
             "details": dict(self.details),
         }
 
     @classmethod
-    def _of_header(cls, file: Path, header: Any, at: int) -> KeyIndex:
-        if header["version"] != VERSION:
-            raise RecordsError(f"{file} is an index of keys of another version")
-        whole = np.memmap(file, np.uint8, "r")
-        arrays = {}
-        for name, kind, shape in header["arrays"]:
-            dtype = np.dtype(kind)
-            if dtype.kind not in _KINDS and dtype != _IDENTITY:
-                raise ValueError(f"an array of type {kind}")
-            size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-            if not 0 <= size <= len(whole) - at:
-                raise RecordsError(f"{file} is not whole")
-            arrays[name] = whole[at : at + size].view(dtype).reshape(shape)
-            at += size + -size % _ALIGN
-        names = header["names"]
-        columns = {
-            name: Column(arrays.pop(f"column:{name}"), _names(known))
-            for name, known in names.items()
-        }
-        found = cls(
-            str(header["store"]), **arrays, columns=columns, details=header["details"]
-        )
+    def of_parts(
+        cls, file: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> KeyIndex:
+        """Return the index that a header and arrays are of.
+
+        Raises:
+            RecordsError: they do not fit together.
+        """
+        left = dict(arrays)
+        try:
+            columns = {
+                name: Column(left.pop(f"{_COLUMN}{name}"), _names(known))
+                for name, known in header["names"].items()
+            }
+            found = cls(
+                str(header["store"]),
+                **left,
+                columns=columns,
+                details=dict(header["details"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordsError(f"{file} is not an index of keys: {error}") from error
         found._check(file)
         return found
 

@@ -1,0 +1,109 @@
+"""`monarch records ingest`: the Records of files, written to a store."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from monarch.cli.terminal import print_line
+from monarch.errors import UsageError
+from monarch.records import open_records
+from monarch.records.ingest import IngestOptions, ingest
+from monarch.records.labels import Column, Columns
+from monarch.records.stores.address import StoreAddress
+from monarch.report.format import many
+from monarch.units import format_duration, format_size
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_PROGRESS_S: Final = 1.0
+
+
+def run_ingest(
+    source: str, to: str, name: str | None, columns: str | None, *, verify: bool
+) -> None:
+    """Write Records to a store, and say how far it has come.
+
+    Raises:
+        UsageError: an argument cannot be, or the store or the source fails.
+    """
+    address = StoreAddress.parse(to)
+    found = name or address.options.get("index") or _usual_name(source)
+    if not _NAME.fullmatch(found):
+        raise UsageError(f"--index {found!r}: use letters, digits and . _ - only")
+    began_s = time.monotonic()
+    with (
+        closing(open_records(source)) as records,
+        closing(_writer(address)) as writer,
+    ):
+        chosen = None if columns is None else columns_in(Path(columns))
+        given = IngestOptions(found, chosen, verify)
+        done = ingest(records, writer, given, _Progress())
+    resumed = f", {many(done.resumed, 'records')} earlier" if done.resumed else ""
+    print_line(
+        f"monarch: wrote {many(done.records, 'records')}, {format_size(done.bytes)}, "
+        f"in {format_duration(time.monotonic() - began_s)}{resumed}; open them as "
+        f"{address.with_index(found)}"
+    )
+
+
+def columns_in(file: Path) -> Columns:
+    """Return the columns of a CSV file with a header: numbers where all values are.
+
+    Raises:
+        UsageError: it cannot be read, or its rows differ in length.
+    """
+    import csv
+
+    try:
+        with file.open(newline="") as opened:
+            header, *rows = csv.reader(opened)
+    except (OSError, ValueError) as error:
+        told = error.strerror if isinstance(error, OSError) else "it has no header"
+        raise UsageError(f"{file}: {told}") from error
+    for number, row in enumerate(rows):
+        if len(row) != len(header):
+            text = f"{len(row)} values, {len(header)} are named in its first line"
+            raise UsageError(f"{file}: row {number + 1} has {text}")
+    return {
+        name: Column.of(_values([row[place] for row in rows]))
+        for place, name in enumerate(header)
+    }
+
+
+def _values(texts: list[str]) -> list[Any]:
+    for kind in (int, float):
+        try:
+            return [kind(text) for text in texts]
+        except ValueError:
+            continue
+    return texts
+
+
+def _usual_name(source: str) -> str:
+    return Path(os.path.abspath(source.partition("::")[0])).name.partition(".")[0]
+
+
+def _writer(address: StoreAddress) -> Any:
+    if address.kind == "redis":
+        from monarch.records.stores.redis_client import RedisClient
+
+        return RedisClient(address.with_index(None))
+    raise UsageError(f"{address}: records cannot be written to {address.kind} yet")
+
+
+class _Progress:
+    """Prints how far an ingest has come, now and then."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + _PROGRESS_S
+
+    def __call__(self, what: str, done: int, count: int) -> None:
+        """Print a line, if the last one is old enough."""
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _PROGRESS_S
+            share = 100 * done // max(1, count)
+            print_line(f"monarch: {what} {done} of {many(count, 'records')} ({share}%)")

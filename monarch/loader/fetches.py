@@ -1,0 +1,79 @@
+"""Reads of requests from a store: one thread for all of them, see `stores.fetching`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from monarch.loader.reading import End, ReadCounts
+from monarch.records.index import Range
+from monarch.records.stores.fetching import Fetcher
+from monarch.records.stores.source import StoreSource
+from monarch.records.stores.ways import Fetch
+from monarch.records.stores.window import Window
+
+
+class StoreReads:
+    """Reads of a store, in the order in which they are given.
+
+    Args:
+        window: how many are in flight.
+        ended: takes those that have ended; the thread calls it.
+    """
+
+    def __init__(
+        self,
+        source: StoreSource,
+        window: Window,
+        ended: Callable[[Sequence[End]], None],
+    ) -> None:
+        self._source = source
+        self._report = ended
+        self._counts = ReadCounts()
+        self._window = window
+        self._fetcher = Fetcher(source.way(), window, self._ended)
+
+    def __repr__(self) -> str:
+        return f"<StoreReads by {self._fetcher!r}>"
+
+    @property
+    def counts(self) -> ReadCounts:
+        """Return what was read."""
+        fetched = self._fetcher.counts
+        self._counts.retries = fetched.retries
+        self._counts.most_at_once = fetched.most_in_flight
+        return self._counts
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many requests wait as the window has in flight."""
+        return self._fetcher.waiting > self._window.size
+
+    def start(
+        self, owner: Any, ranges: Sequence[Range], places: Sequence[memoryview | None]
+    ) -> None:
+        """Have requests of one owner read."""
+        wanted = self._source.wanted
+        self._fetcher.start(
+            [
+                Fetch(wanted(one), place, owner, number)
+                for number, (one, place) in enumerate(zip(ranges, places, strict=True))
+            ]
+        )
+
+    def count(self, size: int) -> None:
+        """Count a request that was read otherwise."""
+        self._counts.add(size)
+
+    def hedge(self) -> None:
+        """Do nothing: the thread looks for late replies itself."""
+
+    def _ended(self, fetches: list[Fetch]) -> None:
+        for one in fetches:
+            if one.place is not None:
+                if one.error is None:
+                    self._counts.add(len(one.place))
+                one.place.release()
+            elif one.found is not None:
+                self._counts.add(len(one.found))
+        self._report(fetches)

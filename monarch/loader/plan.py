@@ -1,0 +1,135 @@
+"""How much a loader asks for ahead, and in how much memory: pure decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from monarch.errors import UsageError
+from monarch.loader.buffers import rounded
+from monarch.loader.options import MIB, Options
+from monarch.loader.portions import ALIGN, GAP_ALONE, ROW
+from monarch.records.groups import Groups
+from monarch.records.keys import UNKNOWN_LENGTH
+
+_AHEAD_MIN: Final = 8
+_BATCHES_AHEAD: Final = 8
+_LATE: Final = 8
+"""A late Record holds the memory of its batch: so many times more batches are held."""
+AUTO_BYTES: Final = 256 * MIB
+"""What a window that follows the network may grow to, unless memory_limit says so."""
+AUTO_REQUESTS: Final = 16384
+GUESSED_BYTES: Final = 64 << 10
+"""The size of a Record whose length is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a loader asks for ahead.
+
+    Attributes:
+        memory_limit: bytes of all buffers of a node.
+        positions: how many portions fit into it.
+        batches: how many are asked for ahead; None: what fits.
+        window: requests in flight to a store, at most.
+    """
+
+    memory_limit: int
+    positions: int
+    batches: int | None
+    window: int
+
+
+def plan(given: Options, groups: Groups, groups_mixed: int) -> Plan:
+    """Return the plan for some options.
+
+    Args:
+        groups_mixed: how many Groups are mixed with each other.
+
+    Raises:
+        UsageError: too little for one batch is allowed.
+    """
+    largest = rounded(_largest_portion(given, groups))
+    if given.shuffle != "global":
+        least, usual = groups_mixed + 1, groups_mixed + max(groups_mixed, _AHEAD_MIN)
+        limit = _limit(given, least, largest, usual * largest)
+        window = _window(given, limit, largest // max(1, given.batch_size))
+        return Plan(limit, max(1, limit // largest), given.prefetch_batches, window)
+    if groups.index.keys is not None:
+        return _plan_of_store(given, groups, largest)
+    batches = max(_or(given.prefetch_batches, _BATCHES_AHEAD), given.lateness)
+    limit = _limit(given, 2, largest, _held(given, batches) * largest)
+    ahead = given.prefetch_batches
+    return Plan(limit, max(1, limit // largest), batches if ahead is None else ahead, 1)
+
+
+def _plan_of_store(given: Options, groups: Groups, largest: int) -> Plan:
+    """Return the plan where each Record is a request to a store."""
+    mean = _mean_batch(given, groups)
+    if given.window == "auto":
+        usual = max(AUTO_BYTES, 4 * largest)
+        limit = _limit(given, 2, largest, usual)
+        fits = min(limit // mean, AUTO_REQUESTS // given.batch_size)
+        batches = _or(given.prefetch_batches, max(_BATCHES_AHEAD, fits))
+    else:
+        wanted = -(-given.window // given.batch_size) + 1
+        batches = _or(given.prefetch_batches, max(wanted, given.lateness))
+        limit = _limit(given, 2, largest, _held(given, batches) * largest)
+    window = _window(given, limit, mean // given.batch_size)
+    return Plan(limit, max(1, limit // mean), batches, window)
+
+
+def _held(given: Options, batches: int) -> int:
+    """Return how many batches are held if so many are asked for ahead."""
+    return (batches + 2) * (_LATE if given.lateness else 1)
+
+
+def _window(given: Options, limit: int, record_bytes: int) -> int:
+    """Return how many requests to a store are in flight at most."""
+    if given.window != "auto":
+        wanted = given.window
+    else:
+        wanted = min(AUTO_REQUESTS, max(1, limit // max(1, record_bytes)))
+    return min(wanted, given.readers_max or wanted)
+
+
+def _limit(given: Options, least: int, largest: int, usual: int) -> int:
+    limit = given.memory_limit
+    if limit is None:
+        return usual
+    if limit < least * largest:
+        raise UsageError(
+            f"memory_limit={limit} is less than the {least * largest} bytes that "
+            f"{least} groups of {largest} bytes need; raise it, or lower "
+            "groups_in_flight or group_bytes"
+        )
+    return limit
+
+
+def _largest_portion(given: Options, groups: Groups) -> int:
+    """Return the bytes of the largest portion, as far as that is known."""
+    index = groups.index
+    if not len(index):
+        return ALIGN
+    row = ROW.itemsize + ALIGN
+    if given.shuffle == "global":
+        most = int(index.units["length"].max())
+        if index.keys is None:
+            most += GAP_ALONE
+        elif most == UNKNOWN_LENGTH:
+            most = GUESSED_BYTES
+        return given.batch_size * (most + row)
+    sizes = groups.request_bytes() + groups.record_counts() * row
+    return int(sizes.max()) + ALIGN
+
+
+def _mean_batch(given: Options, groups: Groups) -> int:
+    """Return the bytes of an average batch."""
+    lengths = groups.index.units["length"]
+    known = lengths[lengths != UNKNOWN_LENGTH]
+    mean = float(known.mean()) if len(known) else GUESSED_BYTES
+    return rounded(int(given.batch_size * (mean + ROW.itemsize + ALIGN)))
+
+
+def _or(value: int | None, other: int) -> int:
+    return other if value is None else value

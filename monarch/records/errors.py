@@ -1,0 +1,35 @@
+"""The error of all that reads Records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from monarch.errors import UsageError, printable
+
+
+class RecordsError(UsageError):
+    """Records cannot be read as they are asked for; the text names the path.
+
+    Names of files and words of libraries may have control characters: it has none.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
+
+
+@contextmanager
+def read_by_library(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have a library read a file; whatever it raises about a damaged one is told.
+
+    Raises:
+        RecordsError: the library cannot read it.
+    """
+    try:
+        yield
+    except RecordsError:
+        raise
+    except Exception as error:
+        told = " ".join(str(error).split())
+        raise RecordsError(f"{path}: {told or type(error).__name__}") from error

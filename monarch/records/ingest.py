@@ -1,0 +1,292 @@
+"""Write Records into a store, with their index: resumable, verified at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+from xxhash import xxh3_128_digest
+
+from monarch.records.columns import UnitDecoder
+from monarch.records.errors import RecordsError
+from monarch.records.keys import IDENTITY_BYTES, KeyIndex
+from monarch.records.labels import Column, Columns
+from monarch.records.opening import Records
+from monarch.records.stores.exchange import Wanted
+from monarch.records.stores.kept import KeptIndex, index_key, kept_objects
+from monarch.records.stores.source import Waiter, way_of
+
+BATCH_BYTES: Final = 4 << 20
+"""So much is read, written and noted as done at once."""
+BATCH_RECORDS: Final = 1024
+_VERIFIED_AT_ONCE: Final = 256
+_MARK_PREFIX: Final = "monarch:ingest:"
+_SPLITS: Final = frozenset({"train", "val", "valid", "validation", "test"})
+_LEVELS: Final = 2
+
+Progress = Callable[[str, int, int], None]
+"""Is told what is being done, how many Records are done, and of how many."""
+
+
+class Writer(Protocol):
+    """A store that is written to.
+
+    Attributes:
+        address: of the store, without secrets.
+        details: what its index has to know, see `KeyIndex`.
+    """
+
+    address: str
+    details: dict[str, Any]
+
+    def write(self, objects: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write objects, replacing those of the same keys.
+
+        Raises:
+            RecordsError: the store does not take them.
+        """
+
+    def read(self, key: bytes) -> bytes | None:
+        """Return an object; None: there is none.
+
+        Raises:
+            RecordsError: the store cannot be read.
+        """
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Remove objects, as far as they are there.
+
+        Raises:
+            RecordsError: the store does not remove them.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What an ingest has done.
+
+    Attributes:
+        records: of the store now.
+        bytes: theirs.
+        resumed: Records that an earlier, interrupted ingest had written.
+    """
+
+    records: int
+    bytes: int
+    resumed: int
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """How Records are written to a store.
+
+    Attributes:
+        name: of the index; keys begin with it.
+        columns: beside the Records; None: by the names of a folder's files.
+        verify: read everything back and compare.
+    """
+
+    name: str
+    columns: Columns | None = None
+    verify: bool = True
+
+
+def ingest(
+    records: Records,
+    writer: Writer,
+    given: IngestOptions,
+    progress: Progress = lambda what, done, count: None,
+) -> Ingested:
+    """Write all Records into a store, and then their index.
+
+    Raises:
+        RecordsError: a Record cannot be read, written, or is not what was written.
+    """
+    keys = keys_of(records, given.name)
+    columns = named_columns(records) if given.columns is None else given.columns
+    for name, column in columns.items():
+        if len(column) != len(records):
+            text = f"{len(column)} values for {len(records)} records"
+            raise RecordsError(f"the column {name!r} has {text}")
+    mark = Mark.of(records, writer, given.name)
+    resumed = mark.done
+    lengths, identities = _write_all(records, writer, keys, mark, progress)
+    index = KeyIndex.of(
+        writer.address,
+        keys,
+        lengths,
+        identities=np.frombuffer(b"".join(identities), f"V{IDENTITY_BYTES}"),
+        columns=columns,
+        details=writer.details,
+    )
+    if given.verify:
+        _verify(index, progress)
+    _write_index(writer, given.name, index)
+    writer.remove([mark.key])
+    return Ingested(len(index), sum(lengths), resumed)
+
+
+@dataclass(slots=True)
+class Mark:
+    """How far an ingest has come, as the store keeps it until it is complete."""
+
+    key: bytes
+    source: str
+    done: int
+
+    @classmethod
+    def of(cls, records: Records, writer: Writer, name: str) -> Mark:
+        """Return the mark of an ingest of the same Records, or a new one."""
+        source = records.index.fingerprint()
+        mark = cls(f"{_MARK_PREFIX}{name}".encode(), source, 0)
+        text = writer.read(mark.key)
+        try:
+            found = json.loads(text or b"{}")
+            if found.get("source") == source:
+                mark.done = int(found["done"])
+        except (AttributeError, KeyError, TypeError, ValueError):
+            mark.done = 0
+        return mark
+
+    @property
+    def text(self) -> bytes:
+        """Return its content in the store."""
+        return json.dumps({"source": self.source, "done": self.done}).encode()
+
+
+def keys_of(records: Records, name: str) -> list[bytes]:
+    """Return the key of each Record: by the path in a folder, or its number."""
+    paths = _paths_of(records)
+    if paths is None:
+        width = len(str(max(0, len(records) - 1)))
+        return [b"%b/%0*d" % (name.encode(), width, n) for n in range(len(records))]
+    return [f"{name}/{path}".encode(errors="surrogateescape") for path in paths]
+
+
+def named_columns(records: Records) -> Columns:
+    """Return what the paths in a folder say of its files: their split and label.
+
+    `LABEL/FILE`, `SPLIT/LABEL/FILE` and deeper ones; SPLIT is a usual name of one.
+    """
+    paths = _paths_of(records)
+    parts = [path.split("/") for path in paths or ()]
+    if not parts or min(map(len, parts)) < _LEVELS:
+        return {}
+    splits = [one[0] for one in parts]
+    if not set(splits) <= _SPLITS:
+        return {"label": Column.of(splits)}
+    columns = {"split": Column.of(splits)}
+    if min(map(len, parts)) > _LEVELS:
+        columns["label"] = Column.of([one[1] for one in parts])
+    return columns
+
+
+def payloads(records: Records) -> Iterator[bytes]:
+    """Yield the payload of each Record, in order; a few MiB are read at once.
+
+    Raises:
+        RecordsError: one cannot be read.
+    """
+    index = records.index
+    if index.is_decoded:
+        with closing(UnitDecoder(index)) as decoder:
+            for unit in range(len(index.units)):
+                yield from map(bytes, decoder.records(unit))
+        return
+    batch, size = [], 0
+    for number in range(len(index)):
+        one = index.range_of(number)
+        batch.append(one)
+        size += one.length
+        if size >= BATCH_BYTES or len(batch) >= BATCH_RECORDS:
+            yield from map(bytes, records.source.read(batch))
+            batch, size = [], 0
+    yield from map(bytes, records.source.read(batch))
+
+
+def _paths_of(records: Records) -> list[str] | None:
+    """Return the paths of the files of a folder below it; None: it is none."""
+    index = records.index
+    if index.format != "folder":
+        return None
+    root = index.files[0].path
+    files = [index.files[number].path for number in index.units["object"].tolist()]
+    return [os.path.relpath(one, root) for one in files]
+
+
+def _write_all(
+    records: Records,
+    writer: Writer,
+    keys: Sequence[bytes],
+    mark: Mark,
+    progress: Progress,
+) -> tuple[list[int], list[bytes]]:
+    """Write what is not written yet; return lengths and checksums of all."""
+    lengths: list[int] = []
+    identities: list[bytes] = []
+    batch: list[tuple[bytes, bytes]] = []
+    size = 0
+    for key, payload in zip(keys, payloads(records), strict=True):
+        lengths.append(len(payload))
+        identities.append(xxh3_128_digest(payload))
+        if len(lengths) <= mark.done:
+            continue
+        batch.append((key, payload))
+        size += len(payload)
+        if size >= BATCH_BYTES or len(batch) >= BATCH_RECORDS:
+            _write_batch(writer, batch, mark, len(lengths))
+            batch, size = [], 0
+            progress("written", len(lengths), len(keys))
+    if batch:
+        _write_batch(writer, batch, mark, len(lengths))
+    progress("written", len(lengths), len(keys))
+    return lengths, identities
+
+
+def _write_batch(
+    writer: Writer, batch: Sequence[tuple[bytes, bytes]], mark: Mark, done: int
+) -> None:
+    writer.write(batch)
+    mark.done = done
+    writer.write([(mark.key, mark.text)])
+
+
+def _verify(index: KeyIndex, progress: Progress) -> None:
+    """Read all Records as a loader would, which compares their checksums."""
+    way = way_of(index.store, index.details)
+    with closing(Waiter(way)) as waiter:
+        done = 0
+        for first in range(0, len(index), _VERIFIED_AT_ONCE):
+            numbers = range(first, min(first + _VERIFIED_AT_ONCE, len(index)))
+            waiter.fetch(
+                [
+                    Wanted(
+                        *(0, index.key(n), 0, index.length(n)),
+                        identity=index.identity(n),
+                    )
+                    for n in numbers
+                ]
+            )
+            done += len(numbers)
+            progress("verified", done, len(index))
+
+
+def _write_index(writer: Writer, name: str, index: KeyIndex) -> None:
+    """Write an index, and remove the parts of the one before."""
+    key = index_key(name)
+    before = writer.read(key)
+    kept, parts = kept_objects(name, index)
+    for part in parts:
+        writer.write([part])
+    writer.write([(key, kept.text)])
+    if before is not None:
+        try:
+            old = KeptIndex.of_text(name, before)
+        except RecordsError:
+            return  # it was damaged: nobody knows its parts
+        writer.remove([old.part_key(number) for number in range(old.parts)])

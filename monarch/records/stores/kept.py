@@ -1,0 +1,120 @@
+"""Indexes that a store keeps beside its Records, in parts of a few MiB.
+
+A short object names the parts, whose keys are never used twice: a reader finds all of
+the old index or of the new one, while that is written.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from xxhash import xxh3_128_hexdigest
+
+from monarch.records.errors import RecordsError
+from monarch.records.keys import KeyIndex
+from monarch.records.stores.exchange import Wanted
+from monarch.records.stores.source import Waiter
+
+PREFIX: Final = "monarch:index:"
+"""Of the keys of indexes; a listing of Records leaves them out."""
+PART_BYTES: Final = 4 << 20
+VERSION: Final = 1
+_PARTS_MAX: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class KeptIndex:
+    """An index that a store keeps.
+
+    Attributes:
+        name: of the index, as in the store's address.
+        serial: is part of the keys of its parts.
+        parts: how many there are.
+        digest: xxh3_128 of all parts together, in hexadecimal.
+    """
+
+    name: str
+    serial: str
+    parts: int
+    digest: str
+    version: int = VERSION
+
+    @classmethod
+    def of_text(cls, name: str, text: bytes) -> KeptIndex:
+        """Return what the object of an index says.
+
+        Raises:
+            RecordsError: it is damaged, or of another version.
+        """
+        try:
+            found = cls(name, **json.loads(text))
+            good = 0 <= found.parts <= _PARTS_MAX and isinstance(found.serial, str)
+        except (TypeError, ValueError):
+            good = False
+        if not good:
+            raise RecordsError(f"the index {name!r} in the store is damaged")
+        if found.version != VERSION:
+            raise RecordsError(f"the index {name!r} is one of another version")
+        return found
+
+    @property
+    def text(self) -> bytes:
+        """Return the content of its object."""
+        fields = asdict(self)
+        del fields["name"]
+        return json.dumps(fields).encode()
+
+    def part_key(self, number: int) -> bytes:
+        """Return the key of a part."""
+        return f"{PREFIX}{self.name}:{self.serial}:{number}".encode()
+
+
+def index_key(name: str) -> bytes:
+    """Return the key of the object that names the parts of an index."""
+    return f"{PREFIX}{name}".encode()
+
+
+def kept_objects(
+    name: str, index: KeyIndex
+) -> tuple[KeptIndex, Iterator[tuple[bytes, bytes]]]:
+    """Return what describes an index in a store, and its parts with their keys.
+
+    All parts are to be written before the description is, under `index_key`.
+    """
+    out = io.BytesIO()
+    index.write(out)
+    content = out.getvalue()
+    parts = -(-len(content) // PART_BYTES)
+    kept = KeptIndex(name, secrets.token_hex(8), parts, xxh3_128_hexdigest(content))
+    return kept, (
+        (kept.part_key(n), content[n * PART_BYTES : (n + 1) * PART_BYTES])
+        for n in range(parts)
+    )
+
+
+def find_kept(waiter: Waiter, name: str) -> KeptIndex:
+    """Return which index a store has now.
+
+    Raises:
+        RecordsError: it has none of that name, or cannot be reached.
+    """
+    (text,) = waiter.fetch([Wanted(0, index_key(name))])
+    return KeptIndex.of_text(name, bytes(text))
+
+
+def fetch_kept(waiter: Waiter, kept: KeptIndex) -> bytes:
+    """Return an index of a store as a file has it.
+
+    Raises:
+        RecordsError: a part cannot be read, or is damaged.
+    """
+    wanted = [Wanted(0, kept.part_key(number)) for number in range(kept.parts)]
+    content = b"".join(waiter.fetch(wanted))
+    if xxh3_128_hexdigest(content) != kept.digest:
+        raise RecordsError(f"the index {kept.name!r} in the store is damaged")
+    return content

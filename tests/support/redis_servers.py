@@ -1,0 +1,126 @@
+"""Real Redis servers on loopback: one, or a cluster of six."""
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from monarch.records.stores.resp import command
+from support.processes import wait_until
+
+HOST = "127.0.0.1"
+MASTERS = 3
+
+
+def free_port(most: int = 65535) -> int:
+    """A port that nobody listens on."""
+    while True:
+        with socket.socket() as sock:
+            sock.bind((HOST, 0))
+            port: int = sock.getsockname()[1]
+            if port <= most:
+                return port
+
+
+@dataclass
+class Redis:
+    """A server on loopback."""
+
+    folder: Path
+    password: str = ""
+    port: int = field(default_factory=free_port)
+    options: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it, with what it held before."""
+        words = ["redis-server", "--port", str(self.port), "--bind", HOST]
+        words += ["--dir", str(self.folder), "--save", "", "--appendonly", "yes"]
+        if self.password:
+            words += ["--requirepass", self.password]
+        words += self.options
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        wait_until(self.answers, "a Redis server")
+
+    def answers(self) -> bool:
+        """Whether it takes connections."""
+        try:
+            socket.create_connection((HOST, self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    def end(self, blow: signal.Signals = signal.SIGTERM) -> None:
+        """Ends it."""
+        if self.process is not None:
+            self.process.send_signal(blow)
+            self.process.wait(10)
+            self.process = None
+
+    def set(self, values: Mapping[bytes, bytes]) -> None:
+        """Writes values."""
+        words = [command(b"AUTH", self.password.encode())] * bool(self.password)
+        words += [command(b"SET", *item) for item in values.items()]
+        with socket.create_connection((HOST, self.port)) as sock:
+            sock.sendall(b"".join(words))
+            with sock.makefile("rb") as replies:
+                assert all(replies.readline() == b"+OK\r\n" for _ in words)
+
+
+@contextmanager
+def redis_server(folder: Path, password: str = "") -> Iterator[Redis]:
+    """One server."""
+    folder.mkdir()
+    server = Redis(folder, password)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+@contextmanager
+def redis_cluster(folder: Path) -> Iterator[list[Redis]]:
+    """A cluster of three masters and three replicas; a master's failure takes a second.
+
+    In the order in which they were made: masters first.
+    """
+    folder.mkdir()
+    servers = []
+    for number in range(2 * MASTERS):
+        own = folder / str(number)
+        own.mkdir()
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]
+        # A replica that has not synchronised yet never takes over.
+        options += ["--repl-diskless-sync-delay", "0"]
+        port = free_port(55_000)  # it listens on its port + 10,000 as well
+        servers.append(Redis(own, port=port, options=tuple(options)))
+    try:
+        for server in servers:
+            server.start()
+        places = [f"{HOST}:{server.port}" for server in servers]
+        made = ["redis-cli", "--cluster", "create", *places]
+        made += ["--cluster-replicas", "1", "--cluster-yes"]
+        subprocess.run(made, check=True, capture_output=True, timeout=60)
+        wait_until(lambda: all(map(is_ready, servers)), "a Redis cluster", limit_s=30)
+        yield servers
+    finally:
+        for server in servers:
+            server.end(signal.SIGKILL)
+
+
+def told(server: Redis, *words: str) -> str:
+    """What a server answers."""
+    asked = ["redis-cli", "-p", str(server.port), *words]
+    return subprocess.run(asked, capture_output=True, text=True, timeout=10).stdout
+
+
+def is_ready(server: Redis) -> bool:
+    """Whether a server knows the whole cluster, and a replica has its master's data."""
+    if "cluster_state:ok" not in told(server, "cluster", "info"):
+        return False
+    said = told(server, "info", "replication")
+    return "role:master" in said or "master_link_status:up" in said
