@@ -15,6 +15,7 @@ from monarch.records import open_records
 from monarch.records.ingest import IngestOptions, ingest
 from monarch.records.labels import Column, Columns
 from monarch.records.stores.address import StoreAddress
+from monarch.records.stores.opening import client_of
 from monarch.report.format import many
 from monarch.units import format_duration, format_size
 
@@ -37,7 +38,7 @@ def run_ingest(
     began_s = time.monotonic()
     with (
         closing(open_records(source)) as records,
-        closing(_writer(address)) as writer,
+        closing(client_of(address)) as writer,
     ):
         chosen = None if columns is None else columns_in(Path(columns))
         given = IngestOptions(found, chosen, verify)
@@ -85,14 +86,6 @@ def _values(texts: list[str]) -> list[Any]:
 
 def _usual_name(source: str) -> str:
     return Path(os.path.abspath(source.partition("::")[0])).name.partition(".")[0]
-
-
-def _writer(address: StoreAddress) -> Any:
-    if address.kind == "redis":
-        from monarch.records.stores.redis_client import RedisClient
-
-        return RedisClient(address.with_index(None))
-    raise UsageError(f"{address}: records cannot be written to {address.kind} yet")
 
 
 class _Progress:

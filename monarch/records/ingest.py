@@ -6,15 +6,14 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
-import numpy as np
 from xxhash import xxh3_128_digest
 
 from monarch.records.columns import UnitDecoder
 from monarch.records.errors import RecordsError
-from monarch.records.keys import IDENTITY_BYTES, KeyIndex
+from monarch.records.keys import KeyIndex, shown_key
 from monarch.records.labels import Column, Columns
 from monarch.records.opening import Records
 from monarch.records.stores.exchange import Wanted
@@ -38,11 +37,9 @@ class Writer(Protocol):
 
     Attributes:
         address: of the store, without secrets.
-        details: what its index has to know, see `KeyIndex`.
     """
 
     address: str
-    details: dict[str, Any]
 
     def write(self, objects: Sequence[tuple[bytes, bytes]]) -> None:
         """Write objects, replacing those of the same keys.
@@ -63,6 +60,18 @@ class Writer(Protocol):
 
         Raises:
             RecordsError: the store does not remove them.
+        """
+
+    def indexed(
+        self, keys: Sequence[bytes], lengths: Sequence[int], checksums: Sequence[bytes]
+    ) -> KeyIndex:
+        """Return an index of what was written.
+
+        Args:
+            checksums: xxh3_128 of the objects.
+
+        Raises:
+            RecordsError: an object is not there as it was written.
         """
 
 
@@ -115,17 +124,10 @@ def ingest(
             raise RecordsError(f"the column {name!r} has {text}")
     mark = Mark.of(records, writer, given.name)
     resumed = mark.done
-    lengths, identities = _write_all(records, writer, keys, mark, progress)
-    index = KeyIndex.of(
-        writer.address,
-        keys,
-        lengths,
-        identities=np.frombuffer(b"".join(identities), f"V{IDENTITY_BYTES}"),
-        columns=columns,
-        details=writer.details,
-    )
+    lengths, checksums = _write_all(records, writer, keys, mark, progress)
+    index = replace(writer.indexed(keys, lengths, checksums), columns=columns)
     if given.verify:
-        _verify(index, progress)
+        _verify(index, checksums, progress)
     _write_index(writer, given.name, index)
     writer.remove([mark.key])
     return Ingested(len(index), sum(lengths), resumed)
@@ -256,24 +258,28 @@ def _write_batch(
     writer.write([(mark.key, mark.text)])
 
 
-def _verify(index: KeyIndex, progress: Progress) -> None:
-    """Read all Records as a loader would, which compares their checksums."""
+def _verify(index: KeyIndex, checksums: Sequence[bytes], progress: Progress) -> None:
+    """Read all Records as a loader would, and compare their checksums."""
     way = way_of(index.store, index.details)
     with closing(Waiter(way)) as waiter:
-        done = 0
         for first in range(0, len(index), _VERIFIED_AT_ONCE):
             numbers = range(first, min(first + _VERIFIED_AT_ONCE, len(index)))
-            waiter.fetch(
-                [
-                    Wanted(
-                        *(0, index.key(n), 0, index.length(n)),
-                        identity=index.identity(n),
-                    )
-                    for n in numbers
-                ]
-            )
-            done += len(numbers)
-            progress("verified", done, len(index))
+            found = waiter.fetch([_whole(index, number) for number in numbers])
+            wrong = [
+                number
+                for number, payload in zip(numbers, found, strict=True)
+                if xxh3_128_digest(payload) != checksums[number]
+            ]
+            if wrong:
+                key = shown_key(index.key(wrong[0]))
+                text = "it is not what was written; write it anew"
+                raise RecordsError(f"{index.store}: {key}: {text}")
+            progress("verified", numbers.stop, len(index))
+
+
+def _whole(index: KeyIndex, number: int) -> Wanted:
+    key, identity = index.key(number), index.identity(number)
+    return Wanted(0, key, 0, index.length(number), identity=identity)
 
 
 def _write_index(writer: Writer, name: str, index: KeyIndex) -> None:

@@ -21,12 +21,24 @@ from monarch.records.stores.connection import Endpoint
 PASSWORD: Final = "MONARCH_STORE_PASSWORD"
 PASSWORD_FILE: Final = "MONARCH_STORE_PASSWORD_FILE"
 USER: Final = "MONARCH_STORE_USER"
-PORTS: Final = {"redis": 6379, "rediss": 6379, "cassandra": 9042, "cassandras": 9042}
+PORTS: Final = {
+    "redis": 6379,
+    "rediss": 6379,
+    "cassandra": 9042,
+    "cassandras": 9042,
+    "s3": 443,
+    "http": 80,
+    "https": 443,
+}
 """Ports of the schemes; those that end with an `s` are encrypted."""
 _COMMON: Final = frozenset({"password_file", "ca", "cert", "key"})
 _OPTIONS: Final = {
     "redis": _COMMON | {"index"},
     "cassandra": _COMMON | {"id", "data", "label", "metadata"},
+    "s3": frozenset(
+        {"endpoint", "region", "profile", "anonymous", "ca", "cert", "key", "index"}
+    ),
+    "http": frozenset(),
 }
 _SECRETS: Final = frozenset({"password", "pass", "pwd", "secret", "token"})
 _PORT_MAX: Final = 65535
@@ -38,7 +50,8 @@ class StoreAddress:
 
     Attributes:
         kind: of the store, such as "redis".
-        hosts: where its servers are; the first that answers is asked.
+        hosts: where its servers are; the first that answers is asked. Of S3, its
+            bucket alone.
         path: behind the hosts, such as the number of a database.
         options: behind the `?`.
         user: "": the default one.
@@ -56,6 +69,8 @@ class StoreAddress:
         """Return the address without secrets, which it never has."""
         scheme = self.kind + "s" * self.encrypted
         hosts = ",".join(str(Endpoint(*host)) for host in self.hosts)
+        if self.kind == "s3":
+            scheme, hosts = "s3", self.hosts[0][0]
         options = "&".join(f"{name}={text}" for name, text in self.options.items())
         return f"{scheme}://{hosts}/{self.path}" + (f"?{options}" if options else "")
 
@@ -78,6 +93,11 @@ class StoreAddress:
                 f"{PASSWORD_FILE} to a file that holds it"
             )
         kind = scheme.removesuffix("s") if scheme != "redis" else scheme
+        if kind == "http" and parts.query:
+            raise RecordsError(
+                f"{scheme}://{places}: a signed address is a secret and ends; use "
+                "s3:// with credentials"
+            )
         options = _options_of(kind, parts.query)
         port = PORTS[scheme]
         hosts = tuple(_host_of(scheme, place, port) for place in places.split(","))
@@ -98,11 +118,15 @@ class StoreAddress:
         Raises:
             RecordsError: a certificate cannot be read.
         """
-        tls = self._tls() if self.encrypted else None
+        tls = self.tls() if self.encrypted else None
         return tuple(Endpoint(host, port, tls) for host, port in self.hosts)
 
-    def _tls(self) -> ssl.SSLContext:
-        """Return what verifies servers, by the authorities of the system or by one."""
+    def tls(self) -> ssl.SSLContext:
+        """Return what verifies servers, by the authorities of the system or by one.
+
+        Raises:
+            RecordsError: a certificate cannot be read.
+        """
         options = self.options
         try:
             tls = ssl.create_default_context(cafile=options.get("ca"))

@@ -12,6 +12,8 @@ from enum import Enum, auto
 from typing import Final
 from urllib.parse import quote
 
+from xxhash import xxh3_128_digest
+
 from monarch.records.stores.exchange import (
     ExchangeError,
     Failure,
@@ -35,6 +37,7 @@ _STATUS: Final = re.compile(rb"HTTP/1\.[01] (\d\d\d)(?: .*)?")
 _CODE: Final = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE: Final = re.compile(rb"<Message>([^<]{1,500})</Message>")
 _OK, _PARTIAL, _NO_CONTENT, _NOT_MODIFIED = 200, 206, 204, 304
+_NOT_FOUND, _PRECONDITION_FAILED = 404, 412
 _FAULTS: Final = {
     301: Fault.MOVED,
     307: Fault.MOVED,
@@ -54,6 +57,14 @@ _FAULTS: Final = {
 }
 
 
+class Tags(Enum):
+    """What the identity of an object is, in an index."""
+
+    TEXT = "its ETag"
+    MD5 = "the 16 bytes of which its ETag has the digits"
+    DIGEST = "xxh3_128 of its ETag"
+
+
 class _State(Enum):
     STATUS = auto()
     HEADERS = auto()
@@ -71,14 +82,20 @@ class HttpExchange(Replies):
         host: as the Host header has it, with the port if it is not the scheme's.
         prefix: of the path of each key, such as "/bucket/"; quoted.
         sign: returns headers that authorize a request.
+        tags: what identities are.
     """
 
     capacity = 1
 
     def __init__(
-        self, host: str, prefix: str = "/", sign: Signer | None = None
+        self,
+        host: str,
+        prefix: str = "/",
+        sign: Signer | None = None,
+        tags: Tags = Tags.TEXT,
     ) -> None:
         super().__init__()
+        self._tags = tags
         self.ready = True
         self._host, self._prefix, self._sign = host, prefix, sign
         self._slot: Slot | None = None
@@ -114,8 +131,8 @@ class HttpExchange(Replies):
         if not wanted.whole and wanted.length > 0:
             last = wanted.offset + wanted.length - 1
             headers["Range"] = f"bytes={wanted.offset}-{last}"
-        if wanted.identity:
-            headers["If-Match"] = wanted.identity.decode("latin-1")
+        if wanted.identity and self._tags is not Tags.DIGEST:
+            headers["If-Match"] = self._tag_of(wanted.identity)
         signed = {} if self._sign is None else self._sign(path, headers)
         lines = [
             f"{name}: {value}\r\n" for name, value in {**headers, **signed}.items()
@@ -221,10 +238,8 @@ class HttpExchange(Replies):
     def _mismatch(self, wanted: Wanted) -> str:
         """Return why a good reply is not the one that was asked for; "": it is."""
         tag = self._headers.get("etag", "")
-        if wanted.identity and tag and tag.encode("latin-1") != wanted.identity:
-            return (
-                f"its ETag is {tag}, the index has {wanted.identity.decode('latin-1')}"
-            )
+        if wanted.identity and tag and not self._is_of(tag, wanted.identity):
+            return "it was changed since its index was made"
         is_part = not wanted.whole and wanted.length > 0
         if is_part and self._status == _PARTIAL:
             given = self._headers.get("content-range", "")
@@ -234,6 +249,17 @@ class HttpExchange(Replies):
         if is_part and self._status == _OK and wanted.offset:
             return "the server gives no ranges"
         return ""
+
+    def _tag_of(self, identity: bytes) -> str:
+        """Return the ETag that an identity means."""
+        if self._tags is Tags.MD5:
+            return f'"{identity.hex()}"'
+        return identity.decode("latin-1")
+
+    def _is_of(self, tag: str, identity: bytes) -> bool:
+        if self._tags is Tags.DIGEST:
+            return xxh3_128_digest(tag.encode("latin-1")) == identity
+        return tag == self._tag_of(identity)
 
     # -- the body -----------------------------------------------------------------
 
@@ -314,6 +340,10 @@ class HttpExchange(Replies):
         body = bytes(sink.kept or b"")
         code, message = _CODE.search(body), _MESSAGE.search(body)
         said = [found[1].decode(errors="replace") for found in (code, message) if found]
+        if self._status == _PRECONDITION_FAILED:
+            said.append("it was changed since its index was made")
+        elif self._status == _NOT_FOUND and not code:
+            said = ["there is no such object"]
         return f"HTTP {self._status}" + (f": {', '.join(said)}" if said else "")
 
     def _fail(self, fault: Fault, text: str) -> None:

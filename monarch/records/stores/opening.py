@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_hexdigest
 
@@ -21,6 +21,10 @@ from monarch.records.saved import BYTES_MAX, FILES_MAX
 from monarch.records.stores.address import PORTS, StoreAddress
 from monarch.records.stores.kept import KeptIndex, fetch_kept, find_kept
 from monarch.records.stores.source import Waiter, index_of, way_of
+
+if TYPE_CHECKING:
+    from monarch.records.stores.redis_client import RedisClient
+    from monarch.records.stores.s3_client import S3Client
 
 _SUFFIX: Final = ".keys"
 _MODE: Final = 0o600
@@ -54,10 +58,27 @@ def open_store(
 
 def _listed(address: StoreAddress, environ: Mapping[str, str]) -> KeyIndex:
     """Return the index of all objects that a store has now."""
-    from monarch.records.stores.redis_client import RedisClient
-
-    with closing(RedisClient(address, environ)) as client:
+    with closing(client_of(address, environ)) as client:
         return client.listed()
+
+
+def client_of(
+    address: StoreAddress, environ: Mapping[str, str] = os.environ
+) -> RedisClient | S3Client:
+    """Return what lists and writes a store, by a library that is loaded now.
+
+    Raises:
+        RecordsError: the library is not installed, or the store refuses.
+    """
+    if address.kind == "redis":
+        from monarch.records.stores.redis_client import RedisClient
+
+        return RedisClient(address.with_index(None), environ)
+    if address.kind == "s3":
+        from monarch.records.stores.s3_client import S3Client
+
+        return S3Client(address.with_index(None), environ)
+    raise RecordsError(f"{address}: it cannot be listed or written to")
 
 
 def _kept(

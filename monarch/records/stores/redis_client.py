@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import numpy as np
+
 from monarch.records.errors import RecordsError
-from monarch.records.keys import KeyIndex
+from monarch.records.keys import IDENTITY_BYTES, KeyIndex
 from monarch.records.stores.address import PASSWORD_FILE, StoreAddress, login_of
 from monarch.records.stores.kept import PREFIX
 from monarch.records.stores.redis import database_of
@@ -98,6 +100,14 @@ class RedisClient:
             keys = sorted(set(keys))
             lengths = list(self._lengths(keys))
         return KeyIndex.of(self.address, keys, lengths, details=self.details)
+
+    def indexed(
+        self, keys: Sequence[bytes], lengths: Sequence[int], checksums: Sequence[bytes]
+    ) -> KeyIndex:
+        """Return an index of objects that were written, by their checksums."""
+        raw = np.frombuffer(b"".join(checksums), f"V{IDENTITY_BYTES}")
+        more = {"identities": raw, "details": self.details}
+        return KeyIndex.of(self.address, keys, lengths, **more)
 
     @property
     def _plain(self) -> dict[str, Any]:

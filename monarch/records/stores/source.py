@@ -17,6 +17,7 @@ from monarch.records.stores.address import StoreAddress
 from monarch.records.stores.exchange import Wanted
 from monarch.records.stores.fetching import Fetcher
 from monarch.records.stores.redis import RedisWay
+from monarch.records.stores.s3 import HttpWay
 from monarch.records.stores.ways import Fetch, Way
 from monarch.records.stores.window import Window
 
@@ -143,6 +144,8 @@ def way_of(
         slots = details.get("slots", [])
         assert isinstance(slots, list)
         return RedisWay(address, slots, environ)
+    if address.kind in ("s3", "http"):
+        return HttpWay(address, details, environ)
     raise RecordsError(f"{store}: records of {address.kind} cannot be read")
 
 
