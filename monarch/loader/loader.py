@@ -96,8 +96,9 @@ class Loader:
         """
         self.records = records
         if given.shuffle is None:
-            has_keys = records.index.keys is not None
-            given = replace(given, shuffle="global" if has_keys else "group")
+            given = replace(
+                given, shuffle="global" if records.index.is_keyed else "group"
+            )
         assert given.shuffle is not None
         self.options = given
         self.rank, self.world_size = ranks.rank, ranks.world_size

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.records.errors import RecordsError, read_by_library
-from monarch.records.headers import HeaderReader
+from monarch.records.headers import HeaderReader, Opens
 from monarch.records.index import RecordIndex, RecordObject, units_of
 
 NPY_MAGIC: Final = b"\x93NUMPY"
@@ -21,13 +21,13 @@ _ROWS_DECODED: Final = 1024
 """The rows of a unit where the file has no chunks, but its rows must be decoded."""
 
 
-def index_npy(path: Path) -> RecordIndex:
+def index_npy(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
     """Return the index of the rows of a npy file.
 
     Raises:
         RecordsError: its rows are not consecutive bytes.
     """
-    with HeaderReader(str(path)) as file:
+    with opens(str(path)) as file:
         start = io.BytesIO(file.fresh(0, _HEADER_BYTES))
         with read_by_library(file.path):
             version = np.lib.format.read_magic(start)

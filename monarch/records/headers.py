@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import os
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import numpy as np
 
@@ -40,6 +40,13 @@ def has_cached_pages(fd: int, size: int) -> bool:
     return False
 
 
+class Opens(Protocol):
+    """Opens what is indexed."""
+
+    def __call__(self, path: str, *, drops_pages: bool = False) -> HeaderReader:
+        """Return a reader, see there."""
+
+
 class HeaderReader:
     """A file that is read at places, which mostly rise.
 
@@ -51,6 +58,8 @@ class HeaderReader:
     Raises:
         RecordsError: the file cannot be opened.
     """
+
+    window_bytes = WINDOW_BYTES
 
     def __init__(self, path: str, *, drops_pages: bool = False) -> None:
         self.object = RecordObject.of(path)
@@ -97,9 +106,10 @@ class HeaderReader:
         if begin >= 0 and begin + length <= len(self._window):
             return self._window[begin : begin + length]
         end = self._start + len(self._window)
-        near = self._window and end - WINDOW_BYTES <= offset < end + NEAR_BYTES
+        size = self.window_bytes
+        near = self._window and end - size <= offset < end + NEAR_BYTES
         self._start = offset
-        self._window = self.fresh(offset, WINDOW_BYTES if near else length)
+        self._window = self.fresh(offset, size if near else length)
         return self._window[:length]
 
     def fresh(self, offset: int, length: int) -> bytes:

@@ -115,6 +115,11 @@ class RecordIndex:
         return self.objects if isinstance(self.objects, KeyIndex) else None
 
     @property
+    def is_keyed(self) -> bool:
+        """Return whether each Record is an object of a store."""
+        return self.keys is not None and len(self.keys) >= len(self.units)
+
+    @property
     def files(self) -> tuple[RecordObject, ...]:
         """Return the objects that are files."""
         return () if isinstance(self.objects, KeyIndex) else self.objects

@@ -14,9 +14,10 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_128
 
 from monarch.atomic_file import whole_file
-from monarch.records.array_file import load_arrays, write_arrays
+from monarch.records.array_file import load_arrays, raw_bytes, write_arrays
 from monarch.records.errors import RecordsError
 from monarch.records.labels import Column, Columns, Rows
 
@@ -150,6 +151,13 @@ class KeyIndex:
             {name: column.take(rows) for name, column in self.columns.items()},
             self.details,
         )
+
+    def digest(self) -> str:
+        """Return what changes with any key, length or identity."""
+        digest = xxh3_128(self.store.encode())
+        for array in self.without_columns().arrays().values():
+            digest.update(raw_bytes(array))
+        return digest.hexdigest()
 
     def without_columns(self) -> KeyIndex:
         """Return an index of the same Records that knows nothing beside them."""

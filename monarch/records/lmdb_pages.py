@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from monarch.records.headers import HeaderReader
+from monarch.records.headers import HeaderReader, Opens
 from monarch.records.index import RecordIndex, units_of
 
 Array = npt.NDArray[Any]
@@ -113,7 +113,7 @@ def is_lmdb(start: bytes) -> bool:
     return any(_version(start, layout.head) == v for v, layout in _LAYOUTS.items())
 
 
-def index_lmdb(path: Path, name: str = "") -> RecordIndex:
+def index_lmdb(path: Path, name: str = "", opens: Opens = HeaderReader) -> RecordIndex:
     """Return the index of a database, in the order of its keys.
 
     Args:
@@ -122,7 +122,7 @@ def index_lmdb(path: Path, name: str = "") -> RecordIndex:
     Raises:
         RecordsError: it cannot be read, has duplicate keys, or is damaged.
     """
-    with HeaderReader(str(path)) as file:
+    with opens(str(path)) as file:
         tree = Tree(file, newest_meta(file))
         root = tree.root_of(name)
         parts = [_values(tree, nodes, plain=not name) for nodes in tree.leaves(root)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,26 +14,21 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from monarch.records.arrays import HDF5_MAGIC, NPY_MAGIC, index_hdf5, index_npy
-from monarch.records.columns import PARQUET_MAGIC, UnitDecoder, index_parquet
+from monarch.records.columns import UnitDecoder
 from monarch.records.errors import RecordsError
+from monarch.records.formats import START_BYTES, index_by
 from monarch.records.headers import HeaderReader
 from monarch.records.index import RecordIndex, RecordObject, joined, units_of
 from monarch.records.labels import Columns, balanced, column_of, parted, where
-from monarch.records.lmdb_pages import index_lmdb, is_lmdb
+from monarch.records.lmdb_pages import index_lmdb
 from monarch.records.saved import THREADS, SavedRecordIndexes
 from monarch.records.sharing import share_index
 from monarch.records.sources import FileSource, Source
 from monarch.records.stores.opening import is_store, open_store
 from monarch.records.stores.source import StoreSource
-from monarch.records.streams import index_tar, index_tfrecord, is_tar, is_tfrecord
 
-Build = Callable[[Path, str], RecordIndex]
-
-_START_BYTES: Final = 1024
 _PART: Final = "::"
 _LMDB_FILE: Final = "data.mdb"
-_COMPRESSED: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,35 +230,8 @@ def _made(path: Path, part: str) -> RecordIndex:
             return index_lmdb(path / _LMDB_FILE, part)
         return _index_folder(path)
     with HeaderReader(str(path)) as file:
-        start = file.fresh(0, _START_BYTES)
-    build, needs = _format_of(path, start)
-    if bool(part) != needs and needs is not None:
-        example = f"{path}::NAME" if needs else f"{path}"
-        raise RecordsError(f"{path}: its records are named {example}")
-    return build(path, part)
-
-
-def _format_of(path: Path, start: bytes) -> tuple[Build, bool | None]:
-    """Return how to index a file, and whether it needs a part; None: may have one."""
-    if is_lmdb(start):
-        return index_lmdb, None
-    if start.startswith(NPY_MAGIC):
-        return lambda file, _: index_npy(file), False
-    if start.startswith(HDF5_MAGIC):
-        return index_hdf5, True
-    if start.startswith(PARQUET_MAGIC):
-        return index_parquet, True
-    if is_tar(start):
-        return lambda file, _: index_tar(file), False
-    if is_tfrecord(start) or (not start and "tfrecord" in path.name):
-        return lambda file, _: index_tfrecord(file), False
-    for magic, name in _COMPRESSED.items():
-        if start.startswith(magic):
-            raise RecordsError(f"{path} is compressed by {name}; uncompress it first")
-    raise RecordsError(
-        f"{path} has no format that is known; use LMDB, TFRecord, tar, HDF5, npy, "
-        "parquet, or a folder"
-    )
+        start = file.fresh(0, START_BYTES)
+    return index_by(path, part, start)
 
 
 def _index_folder(root: Path) -> RecordIndex:

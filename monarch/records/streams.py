@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from monarch.records.headers import HeaderReader
+from monarch.records.headers import HeaderReader, Opens
 from monarch.records.index import RecordIndex, units_of
 
 _CRC_POLYNOMIAL: Final = 0x82F63B78  # CRC-32C, RFC 3720 appendix B.4, reflected
@@ -49,14 +49,14 @@ def masked_crc(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + _CRC_DELTA) & 0xFFFFFFFF
 
 
-def index_tfrecord(path: Path) -> RecordIndex:
+def index_tfrecord(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
     """Return the index of an uncompressed TFRecord file.
 
     Raises:
         RecordsError: it cannot be read, or is damaged.
     """
     offsets, lengths = array("Q"), array("Q")
-    with HeaderReader(str(path), drops_pages=True) as file:
+    with opens(str(path), drops_pages=True) as file:
         at = 0
         while at < file.size:
             header = file.at(at, _LENGTH.size)
@@ -95,7 +95,7 @@ def is_tar(start: bytes) -> bool:
     return start[257:262] == b"ustar"
 
 
-def index_tar(path: Path) -> RecordIndex:
+def index_tar(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
     """Return the index of an uncompressed archive, in which a Record is a sample.
 
     As in WebDataset, a sample are the members after each other whose names are the same
@@ -106,7 +106,7 @@ def index_tar(path: Path) -> RecordIndex:
         RecordsError: it cannot be read, or is damaged.
     """
     begins, ends = array("Q"), array("Q")
-    with HeaderReader(str(path), drops_pages=True) as file:
+    with opens(str(path), drops_pages=True) as file:
         last = None
         for member in _members(file):
             key = sample_key(member.name)

@@ -105,6 +105,14 @@ class _BucketTalk(BaseHTTPRequestHandler):
         else:
             self._get(key)
 
+    def do_HEAD(self) -> None:
+        key = unquote(urlsplit(self.path).path).lstrip("/").partition("/")[2]
+        content = self.bucket.objects.get(key)
+        if content is None:
+            self._send_head(404, 0, {})
+        else:
+            self._send_head(200, len(content), {"ETag": self.bucket.tag(key)})
+
     def do_PUT(self) -> None:
         key = unquote(urlsplit(self.path).path).lstrip("/").partition("/")[2]
         size = int(self.headers["Content-Length"])
@@ -134,18 +142,17 @@ class _BucketTalk(BaseHTTPRequestHandler):
         if self.headers.get("If-Match", tag) != tag:
             self._refuse(412, "PreconditionFailed")
             return
-        if act.resets >= 0:
-            self._send_head(200, len(content), {"ETag": tag})
-            self.wfile.write(content[: act.resets])
-            self.close_connection = True
-            return
+        status, headers = 200, {"ETag": tag}
         if given := self.headers.get("Range"):
             first, last = map(int, given.removeprefix("bytes=").split("-"))
-            where = f"bytes {first}-{last}/{len(content)}"
-            part = content[first : last + 1]
-            self._reply(206, part, {"ETag": tag, "Content-Range": where})
+            headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
+            status, content = 206, content[first : last + 1]
+        if act.resets < 0:
+            self._reply(status, content, headers)
             return
-        self._reply(200, content, {"ETag": tag})
+        self._send_head(status, len(content), headers)
+        self.wfile.write(content[: act.resets])
+        self.close_connection = True
 
     def _list(self, query: dict[str, str]) -> None:
         with self.bucket.lock:

@@ -34,7 +34,7 @@ PORTS: Final = {
 _COMMON: Final = frozenset({"password_file", "ca", "cert", "key"})
 _OPTIONS: Final = {
     "redis": _COMMON | {"index"},
-    "cassandra": _COMMON | {"id", "data", "label", "metadata"},
+    "cassandra": _COMMON | {"id", "data", "metadata", "index"},
     "s3": frozenset(
         {"endpoint", "region", "profile", "anonymous", "ca", "cert", "key", "index"}
     ),

@@ -307,7 +307,8 @@ class CqlExchange(Replies):
         if self._stream:
             raise ExchangeError("a reply came that nobody has asked for")
         if self._op == _Op.ERROR:
-            self.refusal = error_of(body)[1]
+            code, self.refusal = error_of(body)
+            self.refused = _FAULTS.get(code, Fault.REFUSED)
             return b""
         if self._op == _Op.AUTHENTICATE:
             return self._authenticate()

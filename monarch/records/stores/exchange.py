@@ -79,6 +79,7 @@ class Exchange(Protocol):
         failed: requests that have none; the owner clears it.
         loose: payloads of requests without a place, by number; the owner takes them.
         refusal: why the store does not talk with this client; "" as long as it does.
+        refused: what kind of fault that is.
         ended: the store closes the connection; nothing more can be asked on it.
     """
 
@@ -87,6 +88,7 @@ class Exchange(Protocol):
     failed: list[Failure]
     loose: dict[int, bytearray]
     refusal: str
+    refused: Fault
     ended: bool
 
     @property
@@ -132,6 +134,7 @@ class Replies:
         self.failed: list[Failure] = []
         self.loose: dict[int, bytearray] = {}
         self.refusal = ""
+        self.refused = Fault.DENIED
         self.ended = False
         self._inbox = Inbox()
 

@@ -245,7 +245,7 @@ class Fetcher:
         try:
             connection.turn(events)
         except UntrustedError as error:
-            self._refuse(connection, str(error))
+            self._refuse(connection, str(error), Fault.REFUSED)
             return
         except (ConnectionLostError, ExchangeError) as error:
             self._take_replies(connection)
@@ -254,7 +254,7 @@ class Fetcher:
         self._take_replies(connection)
         exchange = connection.exchange
         if exchange.refusal:
-            self._refuse(connection, exchange.refusal)
+            self._refuse(connection, exchange.refusal, exchange.refused)
         elif exchange.ended and not exchange.pending():
             self._drop(connection)
         else:
@@ -426,10 +426,10 @@ class Fetcher:
         if not was_open:
             self._blame(self._pools.of(connection.endpoint), text, now_s)
 
-    def _refuse(self, connection: Connection, text: str) -> None:
+    def _refuse(self, connection: Connection, text: str, fault: Fault) -> None:
         """End all requests: the store does not talk with this client."""
         self._lose(connection, text)
-        self._end_all(self._told(f"{connection.endpoint}: {text}", Fault.DENIED))
+        self._end_all(self._told(f"{connection.endpoint}: {text}", fault))
 
     def _end_all(self, error: RecordsError) -> None:
         """End all requests that are not in flight, with the same error."""

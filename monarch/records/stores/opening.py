@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 from collections.abc import Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
-from xxhash import xxh3_64_hexdigest
+import numpy as np
+from xxhash import xxh3_64_hexdigest, xxh3_128_digest
 
 from monarch.atomic_file import whole_file
 from monarch.config.request import state_directory
 from monarch.kept_files import KeptFiles
 from monarch.records.errors import RecordsError
 from monarch.records.index import RecordIndex
-from monarch.records.keys import KeyIndex
-from monarch.records.saved import BYTES_MAX, FILES_MAX
+from monarch.records.keys import IDENTITY_BYTES, KeyIndex
+from monarch.records.saved import BYTES_MAX, FILES_MAX, SavedRecordIndexes
 from monarch.records.stores.address import PORTS, StoreAddress
+from monarch.records.stores.http import Tags
 from monarch.records.stores.kept import KeptIndex, fetch_kept, find_kept
+from monarch.records.stores.packed import fixed_part, index_packed, is_pattern, matching
 from monarch.records.stores.source import Waiter, index_of, way_of
 
 if TYPE_CHECKING:
+    from monarch.records.stores.cassandra_client import CassandraClient
     from monarch.records.stores.redis_client import RedisClient
     from monarch.records.stores.s3_client import S3Client
 
+CONNECT_S: Final = 10.0
 _SUFFIX: Final = ".keys"
 _MODE: Final = 0o600
 
@@ -50,21 +59,86 @@ def open_store(
     """
     address = StoreAddress.parse(name)
     kept_name = address.options.get("index")
-    if kept_name is None:
-        return index_of(_listed(address, environ)), True
-    keys, made = _kept(address, kept_name, environ, fresh=fresh)
-    return index_of(keys), made
-
-
-def _listed(address: StoreAddress, environ: Mapping[str, str]) -> KeyIndex:
-    """Return the index of all objects that a store has now."""
+    if kept_name is not None:
+        keys, made = _kept(address, kept_name, environ, fresh=fresh)
+        return index_of(keys), made
+    if address.kind == "http":
+        return _packed(_found_by_http(address, environ), environ, fresh=fresh)
+    if address.kind == "s3" and not address.path.endswith("/") and address.path:
+        return _packed(_found_in_bucket(address, environ), environ, fresh=fresh)
     with closing(client_of(address, environ)) as client:
-        return client.listed()
+        return index_of(client.listed()), True
+
+
+def _found_in_bucket(address: StoreAddress, environ: Mapping[str, str]) -> KeyIndex:
+    """Return the objects that a path of a bucket names: one, or all of a pattern.
+
+    Keys in it are whole: its address is the bucket's.
+    """
+    whole = replace(address.with_index(None), path="")
+    with closing(_bucket_client(whole, environ)) as client:
+        listed = client.listed_at(fixed_part(address.path))
+    if is_pattern(address.path):
+        return matching(listed, address.path)
+    try:
+        return matching(listed, glob.escape(address.path))
+    except RecordsError as error:
+        hint = f"s3://{address.hosts[0][0]}/{address.path}/ has objects as records"
+        raise RecordsError(f"{address}: there is no such object; {hint}") from error
+
+
+def _found_by_http(address: StoreAddress, environ: Mapping[str, str]) -> KeyIndex:
+    """Return the object at an address, by a request for its head.
+
+    Raises:
+        RecordsError: the server does not say how long it is.
+    """
+    tls = address.tls() if address.encrypted else None
+    try:
+        asked = Request(str(address), method="HEAD")
+        with urlopen(asked, timeout=CONNECT_S, context=tls) as reply:
+            length = int(reply.headers.get("Content-Length", -1))
+            tag = reply.headers.get("ETag", "")
+    except HTTPError as error:
+        error.close()
+        raise RecordsError(f"{address}: HTTP {error.code}: {error.reason}") from error
+    except (OSError, ValueError) as error:
+        raise RecordsError(f"{address}: {error}") from error
+    if length < 0:
+        raise RecordsError(f"{address}: the server does not say how long it is")
+    raw = xxh3_128_digest(tag.encode()) if tag else bytes(IDENTITY_BYTES)
+    return KeyIndex.of(
+        str(address),
+        [b""],
+        [length],
+        identities=np.frombuffer(raw, f"V{IDENTITY_BYTES}"),
+        details={"tags": Tags.DIGEST.name},
+    )
+
+
+def _packed(
+    keys: KeyIndex, environ: Mapping[str, str], *, fresh: bool
+) -> tuple[RecordIndex, bool]:
+    """Return the index of packed objects: as it was saved, if they are the same."""
+    saved = SavedRecordIndexes.of(environ)
+    name = f"{keys.store} {keys.digest()}"
+    if not fresh and (found := saved.load(name)) is not None:
+        return found, False
+    with closing(Waiter(way_of(keys.store, keys.details, environ))) as waiter:
+        index = index_packed(waiter, keys)
+    saved.save(name, index)
+    return index, True
+
+
+def _bucket_client(address: StoreAddress, environ: Mapping[str, str]) -> S3Client:
+    from monarch.records.stores.s3_client import S3Client
+
+    return S3Client(address, environ)
 
 
 def client_of(
     address: StoreAddress, environ: Mapping[str, str] = os.environ
-) -> RedisClient | S3Client:
+) -> RedisClient | S3Client | CassandraClient:
     """Return what lists and writes a store, by a library that is loaded now.
 
     Raises:
@@ -75,9 +149,11 @@ def client_of(
 
         return RedisClient(address.with_index(None), environ)
     if address.kind == "s3":
-        from monarch.records.stores.s3_client import S3Client
+        return _bucket_client(address.with_index(None), environ)
+    if address.kind == "cassandra":
+        from monarch.records.stores.cassandra_client import CassandraClient
 
-        return S3Client(address.with_index(None), environ)
+        return CassandraClient(address.with_index(None), environ)
     raise RecordsError(f"{address}: it cannot be listed or written to")
 
 

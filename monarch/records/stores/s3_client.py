@@ -109,9 +109,19 @@ class S3Client:
         Raises:
             RecordsError: the bucket cannot be listed, or nothing is there.
         """
-        rows = sorted(self._rows(self._prefix, progress))
+        return self.listed_at("", progress)
+
+    def listed_at(
+        self, prefix: str, progress: Callable[[int], None] = lambda found: None
+    ) -> KeyIndex:
+        """Return an index of the objects whose keys begin with a prefix.
+
+        Raises:
+            RecordsError: the bucket cannot be listed, or nothing is there.
+        """
+        rows = sorted(self._rows(self._prefix + prefix, progress))
         if not rows:
-            raise RecordsError(f"{self.address}: there is no object")
+            raise RecordsError(f"{self.address}{prefix}: there is no object")
         return self._index_of(rows)
 
     def _rows(

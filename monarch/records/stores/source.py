@@ -14,6 +14,7 @@ from monarch.records.errors import RecordsError
 from monarch.records.index import UNIT, Range, RecordIndex
 from monarch.records.keys import UNKNOWN_LENGTH, KeyIndex
 from monarch.records.stores.address import StoreAddress
+from monarch.records.stores.cassandra import CqlWay
 from monarch.records.stores.exchange import Wanted
 from monarch.records.stores.fetching import Fetcher
 from monarch.records.stores.redis import RedisWay
@@ -146,7 +147,7 @@ def way_of(
         return RedisWay(address, slots, environ)
     if address.kind in ("s3", "http"):
         return HttpWay(address, details, environ)
-    raise RecordsError(f"{store}: records of {address.kind} cannot be read")
+    return CqlWay(address, details, environ)
 
 
 def index_of(keys: KeyIndex) -> RecordIndex:
