@@ -46,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the switches that scripts/test passes on."""
     parser.addoption("--soak", action="store_true", help="full counts of soak tests")
     parser.addoption("--frameworks", action="store_true", help="large framework tests")
+    parser.addoption("--stores", action="store_true", help="tests with real stores")
     parser.addoption("--launchers", action="store_true", help="real Slurm and MPI")
     parser.addoption("--release", action="store_true", help="wheels of a release")
     parser.addoption("--codec", help="of the first tier of all jobs, if not plain")
@@ -96,6 +97,7 @@ def pytest_collection_modifyitems(
     skips = {
         "root": (os.geteuid() == 0, "needs root"),
         "frameworks": (config.getoption("--frameworks"), "needs --frameworks"),
+        "stores": (config.getoption("--stores"), "needs --stores"),
         "launchers": (config.getoption("--launchers"), "needs --launchers"),
         "release": (config.getoption("--release"), "needs --release"),
     }

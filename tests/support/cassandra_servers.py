@@ -132,10 +132,10 @@ class Cassandra:
                 authenticator=names[not self.has_passwords],
             )
         )
-        log = (self.folder / "log").open("ab")
-        self.process = subprocess.Popen(
-            self._command(yaml), stdout=log, stderr=log, cwd=self.folder
-        )
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command(yaml), stdout=log, stderr=log, cwd=self.folder
+            )
         deadline = time.monotonic() + START_S
         while not self.answers():
             said = (self.folder / "log").read_text(errors="replace")[-2000:]
@@ -158,6 +158,11 @@ class Cassandra:
             self.process.wait(30)
             self.process = None
 
+    def _jmx_port(self) -> int:
+        """One for each host: all are on the same address."""
+        *_, third, last = map(int, self.host.split("."))
+        return JMX_PORT + 10 * third + last
+
     def _command(self, yaml: Path) -> list[str]:
         lib = jars()
         (jamm,) = lib.glob("jamm-*.jar")
@@ -168,7 +173,7 @@ class Cassandra:
             "cassandra.skip_wait_for_gossip_to_settle": 0,
             "cassandra.ring_delay_ms": 1000,
             "cassandra.superuser_setup_delay_ms": 0,
-            "cassandra.jmx.local.port": JMX_PORT + int(self.host.rpartition(".")[2]),
+            "cassandra.jmx.local.port": self._jmx_port(),
             "io.netty.tryReflectionSetAccessible": "true",
             "jdk.attach.allowAttachSelf": "true",
             "java.io.tmpdir": self.folder,

@@ -43,14 +43,18 @@ def test_a_table_is_named_with_its_columns_and_nothing_else() -> None:
         == 'SELECT "jpeg" FROM "ks"."images" WHERE "patch_id" = ?'
     )
     for wrong in ("ks", "ks.", ".t", "ks.a.b", 'ks.a"', "ks.a;drop", "1ks.t"):
-        with pytest.raises(RecordsError, match="is not KEYSPACE.TABLE"):
+        with pytest.raises(RecordsError, match=r"is not KEYSPACE\.TABLE"):
             statement(f"cassandra://h/{wrong}")
     with pytest.raises(RecordsError, match="is no name of a column"):
         statement('cassandra://h/ks.t?id=a"b')
 
 
 def test_the_replicas_of_a_key_are_asked_first() -> None:
-    ring = [["-100", ["h1", "h2"]], ["0", ["h2", "h3"]], ["100", ["h3", "h1"]]]
+    ring: list[tuple[str, list[str]]] = [
+        (str(-(1 << 61)), ["h1", "h2"]),
+        ("0", ["h2", "h3"]),
+        (str(1 << 61), ["h3", "h1"]),
+    ]
     way = CqlWay(StoreAddress.parse("cassandra://h1,h2/ks.t"), {"ring": ring}, {})
     chance = random.Random(8)
 

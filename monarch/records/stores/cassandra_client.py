@@ -4,6 +4,7 @@ ranges, metadata and writing.
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -214,6 +215,8 @@ class CassandraClient:
         Raises:
             RecordsError: for each of them.
         """
+        # Else what it logs of errors, which are told here, would reach the terminal.
+        logging.getLogger("cassandra").addHandler(logging.NullHandler())
         try:
             import cassandra
             import cassandra.cluster
