@@ -57,7 +57,7 @@ REFERENCE: Final[dict[str, Callable[[], str]]] = {
 }
 """What makes each page of reference, by its topic."""
 
-WRITTEN: Final = ("environments.md",)
+WRITTEN: Final = ("environments.md", "stores.md")
 """Pages that are not made from the code."""
 
 

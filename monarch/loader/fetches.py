@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from monarch.loader.figures import STORE_FIGURES
 from monarch.loader.reading import End, ReadCounts
 from monarch.records.index import Range
 from monarch.records.stores.fetching import Fetcher
@@ -67,6 +68,19 @@ class StoreReads:
 
     def hedge(self) -> None:
         """Do nothing: the thread looks for late replies itself."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is known of the store."""
+        counts = self._fetcher.counts
+        found = (
+            self._fetcher.delays.of_share(0.5),
+            self._fetcher.delays.of_share(0.99),
+            self._window.size,
+            counts.late,
+            counts.reconnects,
+            self._fetcher.servers,
+        )
+        return dict(zip(STORE_FIGURES, found, strict=True))
 
     def _ended(self, fetches: list[Fetch]) -> None:
         for one in fetches:

@@ -34,11 +34,19 @@ FIGURES: Final[Mapping[str, str]] = {
     "retries": "reads that were tried again",
     "hedges": "reads that were sent to another replica as well",
     "most_reads_at_once": "the most reads of the reader at the same time",
+    "store_delay_p50_s": "seconds to a reply of the store, the median of the last 512",
+    "store_delay_p99_s": "seconds to a reply of the store, of 99 in 100 at most",
+    "store_window": "requests in flight to the store that the window allows now",
+    "store_late": "requests to the store that were sent again, as no reply came",
+    "store_reconnects": "connections to the store that were lost",
+    "store_servers": "requests that each server of the store has answered",
     "memory_bytes": "bytes of all buffers of the node, now",
     "memory_peak_bytes": "bytes of all buffers of the node, at most",
     "reader_pid": "the process that reads for the node",
 }
 """What each figure of `Loader.stats` means."""
+STORE_FIGURES: Final = tuple(name for name in FIGURES if name.startswith("store_"))
+"""Those that are None where records are in files."""
 
 
 @dataclass(slots=True)

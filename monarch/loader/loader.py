@@ -376,6 +376,7 @@ class Loader:
             "world_size": ranks.world_size,
             "memory_limit": self._plan.memory_limit,
             "window": self._window(ranks),
+            "window_is_auto": given.window == "auto",
             "readers_max": given.readers_max,
             "threads": min(threads, given.readers_max or threads),
             "token_server": self._token_server(ranks),

@@ -252,6 +252,7 @@ class NodeReader:
             "retries": counts.retries,
             "hedges": counts.hedges,
             "most_reads_at_once": counts.most_at_once,
+            **self._readers.figures(),
             "memory_bytes": self._pool.bytes,
             "memory_peak_bytes": self._pool.peak,
             "reader_pid": os.getpid(),
@@ -401,7 +402,8 @@ def reads_of(
     """
     if isinstance(source, StoreSource):
         limit, memory = settings["window"], settings["memory_limit"]
-        window = Window(settings["batch_size"], limit, memory)
+        start, by_delay = settings["batch_size"], settings["window_is_auto"]
+        window = Window(start, limit, memory, by_delay=by_delay)
         return StoreReads(source, window, ended)
     return Readers(source, settings["threads"], token_taker(settings), ended)
 

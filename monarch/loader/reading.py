@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from monarch.loader.figures import STORE_FIGURES
 from monarch.records.errors import RecordsError
 from monarch.records.index import Range
 from monarch.records.sources import FileSource, Source
@@ -73,6 +74,9 @@ class Reads(Protocol):
 
     def hedge(self) -> None:
         """Do what becomes due with time; called now and then."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is known of a store, by names of `loader.figures`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -175,6 +179,10 @@ class Readers:
         """Count a request that a library has read."""
         with self._lock:
             self._counts.add(size)
+
+    def figures(self) -> dict[str, Any]:
+        """Return that there is no store."""
+        return dict.fromkeys(STORE_FIGURES)
 
     def hedge(self) -> None:
         """Read what takes long from another replica as well; called now and then."""

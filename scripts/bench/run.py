@@ -33,6 +33,8 @@ import staging
 import start
 from table import Row, print_rows
 
+import stores
+
 Measure = Callable[[str, Path, argparse.Namespace], list[Row]]
 PARTS: dict[str, Measure] = {
     "opens": lambda monarch, work, size: opens.measure(monarch, work, size.names),
@@ -64,6 +66,9 @@ PARTS: dict[str, Measure] = {
     "simulation": lambda monarch, work, _: simulation.measure(monarch, work),
     "catalog": lambda _, work, size: catalog.measure(work, size.names),
     "loader-criteria": lambda _, work, __: loader_criteria.measure(work),
+    "stores": lambda monarch, work, size: stores.measure(
+        monarch, work, quick=size.quick
+    ),
     "loader-jobs": lambda monarch, work, _: loader_jobs.measure(monarch, work),
     "loaders": lambda _, work, size: loaders.measure(work, quick=size.quick),
 }

@@ -91,6 +91,19 @@ def test_a_window_doubles_with_each_round_trip_up_to_its_limit() -> None:
     assert played.rate(1.0, 2.0) == pytest.approx(10_880, rel=0.02)
 
 
+def test_a_chosen_limit_is_reached_whatever_the_delays_are() -> None:
+    """A busy reader delays its own replies; the user has chosen to fill the way."""
+    network = Network(0.1, 60e6)
+
+    chosen = play(network, Window(64, 1088, NO_LIMIT, by_delay=False), 4.0)
+    followed = play(Network(0.1, 60e6), Window(64, 1088, NO_LIMIT), 4.0)
+
+    assert chosen.window.size == 1088
+    assert followed.window.size < 300
+    chosen.window.lost(5.0)
+    assert chosen.window.size == int(1088 * SHRINK)
+
+
 def test_a_link_with_a_short_queue_is_filled_with_few_drops() -> None:
     """125 MB/s and a queue of 1 MB that drops."""
     window = Window(8, 1088, NO_LIMIT)

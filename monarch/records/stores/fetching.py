@@ -29,20 +29,15 @@ from monarch.records.stores.connection import (
 from monarch.records.stores.exchange import ExchangeError, Failure, Fault, Wanted
 from monarch.records.stores.pool import AWAY_PAUSE_MAX_S, DOWN_S, PAUSE_S, Pool, Pools
 from monarch.records.stores.ways import Ended, Fetch, FetchCounts, Way
-from monarch.records.stores.window import Window
+from monarch.records.stores.window import Delays, Window
 
 ATTEMPTS_MAX: Final = 6
 PAUSE_MAX_S: Final = 5.0
-DEADLINE_MIN_S: Final = 1.0
-DEADLINE_FACTOR: Final = 4.0
-"""A reply that takes longer than this times the 99th percentile is not waited for."""
 CONNECT_S: Final = 10.0
 PASSED_BY_MAX: Final = 256
 """So many requests whose server is away are passed by for others behind them."""
 BEGINNING_MAX: Final = 16
 """So many connections to one server begin at once."""
-DELAYS: Final = 512
-DELAYS_MIN: Final = 64
 _LOOK_S: Final = 0.05
 _PATIENT: Final = frozenset({Fault.BUSY, Fault.AWAY})
 _FINAL: Final = frozenset({Fault.MISSING, Fault.CHANGED, Fault.DENIED, Fault.REFUSED})
@@ -61,6 +56,7 @@ class Fetcher:
 
     def __init__(self, way: Way, window: Window, ended: Ended) -> None:
         self.counts = FetchCounts()
+        self.delays = Delays()
         self._ended = ended
         self._over: list[Fetch] = []
         self.window = window
@@ -74,8 +70,6 @@ class Fetcher:
         self._since: dict[Connection, float] = {}
         self._watched: dict[Connection, int] = {}
         self._asked: set[Connection] = set()
-        self._delays: deque[float] = deque(maxlen=DELAYS)
-        self._deadline_s = 0.0
         self._chance = random.Random()
         self._serial = 0
         self._select = selectors.DefaultSelector()
@@ -89,6 +83,11 @@ class Fetcher:
 
     def __repr__(self) -> str:
         return f"<Fetcher of {self._way.name}, {len(self._flying)} in flight>"
+
+    @property
+    def servers(self) -> dict[str, int]:
+        """How many requests each server has answered, by its address."""
+        return self._pools.served()
 
     @property
     def waiting(self) -> int:
@@ -266,26 +265,23 @@ class Fetcher:
     def _take_replies(self, connection: Connection) -> None:
         exchange, now_s = connection.exchange, time.monotonic()
         is_full = bool(self._waiting or self._given)
+        served = 0
         for number in exchange.done:
             fetch = self._land(number)
             found = exchange.loose.pop(number, None)
             if fetch is not None:
-                self._note_delay(now_s - fetch.sent_s)
+                self.delays.note(now_s - fetch.sent_s)
+                served += 1
                 self.window.replied(now_s, now_s - fetch.sent_s, is_full=is_full)
                 fetch.found = found
                 self._succeed(fetch)
         exchange.done.clear()
+        self._pools.of(connection.endpoint).served += served
         for failure in exchange.failed:
             fetch = self._land(failure.number)
             if fetch is not None:
                 self._fail(fetch, failure, now_s)
         exchange.failed.clear()
-
-    def _note_delay(self, delay_s: float) -> None:
-        self._delays.append(delay_s)
-        if len(self._delays) >= DELAYS_MIN and not len(self._delays) % DELAYS_MIN:
-            late = sorted(self._delays)[len(self._delays) * 99 // 100]
-            self._deadline_s = max(DEADLINE_MIN_S, DEADLINE_FACTOR * late)
 
     def _fail(self, fetch: Fetch, failure: Failure, now_s: float) -> None:
         """End a request that has failed, or have it asked for again."""
@@ -343,7 +339,7 @@ class Fetcher:
 
     def _give_up_late(self, now_s: float) -> None:
         """Ask elsewhere for what is late, and give up connections that never begin."""
-        limit_s = self._deadline_s or CONNECT_S
+        limit_s = self.delays.deadline_s or CONNECT_S
         late = [
             (number, fetch)
             for number, fetch in self._flying.items()

@@ -33,6 +33,7 @@ class Pool:
         failures: connections in a row that have not been greeted.
         failing_since_s: when the first of these failed.
         not_before_s: until then no other connection begins.
+        served: requests that it has answered well.
         probed_s: when another server was asked last who has replaced this one.
     """
 
@@ -42,6 +43,7 @@ class Pool:
         self.failing_since_s = 0.0
         self.not_before_s = 0.0
         self.probed_s = 0.0
+        self.served = 0
         self._connections: dict[Connection, None] = {}
         self._idle: dict[Connection, None] = {}
         self._addresses: list[tuple[int, tuple[str, int]]] = []
@@ -124,6 +126,10 @@ class Pools:
         if endpoint not in self._pools:
             self._pools[endpoint] = Pool(endpoint)
         return self._pools[endpoint]
+
+    def served(self) -> dict[str, int]:
+        """Return how many requests each server has answered, by its address."""
+        return {str(one): pool.served for one, pool in self._pools.items()}
 
     def best_for(self, fetch: Fetch, now_s: float) -> Pool | None:
         """Return the connections to the best server that can be reached.

@@ -79,7 +79,11 @@ Ended = Callable[[list[Fetch]], None]
 
 @dataclass(slots=True)
 class FetchCounts:
-    """What the thread has done."""
+    """What the thread has done.
+
+    Attributes:
+        late: requests that were asked for elsewhere, as no reply came.
+    """
 
     requests: int = 0
     bytes: int = 0

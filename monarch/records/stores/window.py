@@ -4,7 +4,8 @@ It begins with one batch and doubles with each round trip, until it has reached 
 limit, or a queue builds up on the way; then a few requests more or less with each round
 trip keep that queue short (Brakmo and Peterson, "TCP Vegas", 1995). The end of the
 doubling by a rising delay is HyStart's (Ha and Rhee, 2011). Time-outs, lost connections
-and a store that asks for fewer requests shrink it (AIMD: Chiu and Jain, 1989).
+and a store that asks for fewer requests shrink it (AIMD: Chiu and Jain, 1989). A limit
+that the user has chosen is reached whatever the delays are: only losses shrink it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,44 @@ STEP_SHARE: Final = 1 / 16
 DELAY_LIFE_S: Final = 10.0
 """After so long the least delay is measured anew: a way may have become longer."""
 
+DELAYS: Final = 512
+"""How many delays are remembered."""
+DELAYS_MIN: Final = 64
+DEADLINE_MIN_S: Final = 1.0
+DEADLINE_FACTOR: Final = 4.0
+"""A reply that takes longer than this times the 99th percentile is not waited for."""
+_LATE_SHARE: Final = 0.99
+
+
+class Delays:
+    """How long the last replies took.
+
+    Attributes:
+        deadline_s: after so long a reply is not waited for any more; 0: too few came.
+    """
+
+    def __init__(self) -> None:
+        self.deadline_s = 0.0
+        self._last: deque[float] = deque(maxlen=DELAYS)
+        self._left = DELAYS_MIN
+
+    def __repr__(self) -> str:
+        return f"<Delays {len(self._last)}, deadline {self.deadline_s} s>"
+
+    def note(self, delay_s: float) -> None:
+        """Note a reply."""
+        self._last.append(delay_s)
+        self._left -= 1
+        if self._left <= 0:
+            self._left = DELAYS_MIN
+            late_s = self.of_share(_LATE_SHARE) or 0.0
+            self.deadline_s = max(DEADLINE_MIN_S, DEADLINE_FACTOR * late_s)
+
+    def of_share(self, share: float) -> float | None:
+        """Return the delay that a share of the last replies did not exceed, in s."""
+        found = sorted(self._last)
+        return found[min(len(found) - 1, int(len(found) * share))] if found else None
+
 
 class Window:
     """The window of one store.
@@ -33,9 +72,13 @@ class Window:
         start: requests of the first round trip, such as a batch.
         limit: more are never in flight.
         bytes_max: the same for bytes, as far as lengths are known.
+        by_delay: a rising delay ends its growth.
     """
 
-    def __init__(self, start: int, limit: int, bytes_max: int) -> None:
+    def __init__(
+        self, start: int, limit: int, bytes_max: int, *, by_delay: bool = True
+    ) -> None:
+        self._by_delay = by_delay
         self.limit = max(1, limit)
         self._bytes_max = bytes_max
         self._size = float(max(1, min(start, self.limit)))
@@ -103,6 +146,8 @@ class Window:
         self._round_least_s = min(self._round_least_s, delay_s)
 
     def _has_queue(self, delay_s: float) -> bool:
+        if not self._by_delay:
+            return False
         slack_s = max(QUEUE_MIN_S, QUEUE_SHARE * self._least_s)
         return delay_s > self._least_s + slack_s
 

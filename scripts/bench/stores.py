@@ -1,0 +1,248 @@
+"""Measures records from stores over long networks: rate, processor time, first batch.
+
+    scripts/bench/run.py stores [--quick]
+
+Servers are real, Redis and nginx as a bucket without keys, or answer as Cassandra does
+(tests/support/fake_cql.py), behind tests/support/delay_proxy.c, which delays bytes both
+ways. Each loader is a process of its own; servers, proxy and loader share the machine.
+Rates are those of whole epochs after the first, ends included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
+from table import Row
+
+from support import compiler
+from support.processes import wait_until
+from support.redis_servers import free_port, redis_server
+
+ROOT: Final = Path(__file__).parents[2]
+WINDOW: Final = 1088
+BATCH: Final = 64
+SIZES: Final = {"12 KB": 12_000, "110 KB": 110_000}
+RATES: Final = {"12 KB": 9500, "110 KB": 9500}
+CPU_US: Final = {"12 KB": 20, "110 KB": 60}
+FIRST_S: Final = {"redis": 0.35, "http": 0.35, "cql": 0.65}
+READER: Final = Path(__file__).with_name("stores_reader.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is read, and how.
+
+    Attributes:
+        store: "redis", "http" or "cql".
+        size: of a record, by its name in SIZES.
+        rtt_ms: of the network.
+    """
+
+    store: str
+    size: str
+    rtt_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.store}, {self.size}, {self.rtt_ms} ms"
+
+
+def measure(monarch: str, work: Path, *, quick: bool) -> list[Row]:
+    """Return the rows of the table."""
+    python = str(Path(monarch).with_name("python"))
+    stores = ("redis",) if quick else ("redis", "http", "cql")
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        for store in stores:
+            serve = SERVERS[store]
+            for size in SIZES:
+                folder = Path(tempfile.mkdtemp(dir=work))
+                port, keys = stack.enter_context(serve(folder, SIZES[size]))
+                found = {
+                    rtt: run(python, Case(store, size, rtt), port, keys, quick=quick)
+                    for rtt in (0, 10, 100)
+                }
+                rows += rows_of(store, size, found)
+    return rows
+
+
+def rows_of(store: str, size: str, found: dict[int, Any]) -> list[Row]:
+    """Return the rows of one store and one size, at three round trips."""
+    name = f"{store}, {size}"
+    far, near = found[100], found[0]
+    ideal = WINDOW / 0.1
+    rows = [
+        Row(
+            f"{name}, 100 ms: records/s",
+            f"{far['rate']:.0f}",
+            f"{ideal:.0f} (window / RTT)",
+            far["rate"] / ideal,
+            RATES[size] / ideal,
+            at_least=True,
+        ),
+        Row(
+            f"{name}, 100 ms: reader's CPU for a record",
+            f"{far['cpu_us']:.1f} us",
+            f"{CPU_US[size]} us",
+            far["cpu_us"] / CPU_US[size],
+            1.0,
+        ),
+        Row(
+            f"{name}, 100 ms: first batch",
+            f"{far['first_s']:.2f} s",
+            f"{FIRST_S[store]} s",
+            far["first_s"] / FIRST_S[store],
+            1.0,
+        ),
+    ]
+    if size == "110 KB":
+        rows += [
+            Row(
+                f"{name}, 0 ms: records/s",
+                f"{near['rate']:.0f}",
+                "14000",
+                near["rate"] / 14_000,
+                1.0,
+                at_least=True,
+            ),
+            Row(
+                f"{name}, 10 ms: records/s",
+                f"{found[10]['rate']:.0f}",
+                f"{near['rate']:.0f} (0 ms)",
+                found[10]["rate"] / near["rate"],
+                0.9,
+                at_least=True,
+            ),
+        ]
+    return rows
+
+
+def run(python: str, case: Case, port: int, keys: str, *, quick: bool) -> Any:
+    """Return the medians of some runs of one case."""
+    told = []
+    for _ in range(1 if quick else 3):
+        with delayed(port, case.rtt_ms) as place:
+            given = {
+                "store": case.store,
+                "port": place,
+                "keys": keys,
+                "bytes": SIZES[case.size],
+                "batch": BATCH,
+                "window": WINDOW,
+                "records": 4096 if quick else 20_000 if case.rtt_ms else 30_000,
+                "epochs": 3,
+            }
+            done = subprocess.run(
+                [python, "-P", str(READER), json.dumps(given)],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            told.append(json.loads(done.stdout.splitlines()[-1]))
+    print(f"# {case}: {told}", file=sys.stderr)
+    return {name: statistics.median(one[name] for one in told) for name in told[0]}
+
+
+@contextmanager
+def delayed(port: int, rtt_ms: int) -> Iterator[int]:
+    """A port behind which a server is that far away."""
+    if not rtt_ms:
+        yield port
+        return
+    source = ROOT / "tests" / "support" / "delay_proxy.c"
+    program = compiler.build("delay_proxy", "gcc", "-O2", "-std=c11", source)
+    process = subprocess.Popen(
+        [program, "0", f"127.0.0.1:{port}", str(rtt_ms / 2)], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+# -- servers -----------------------------------------------------------------------
+
+
+@contextmanager
+def served_redis(folder: Path, size: int) -> Iterator[tuple[int, str]]:
+    """A Redis that holds some values, which all records share."""
+    with redis_server(folder / "redis") as server:
+        server.set({b"v%d" % n: os.urandom(size) for n in range(256)})
+        yield server.port, "v%d"
+
+
+@contextmanager
+def served_nginx(folder: Path, size: int) -> Iterator[tuple[int, str]]:
+    """An nginx with some files."""
+    files = folder / "files"
+    files.mkdir()
+    for number in range(256):
+        (files / f"v{number}").write_bytes(os.urandom(size))
+    port = free_port()
+    (folder / "nginx.conf").write_text(
+        f"daemon off; user root; pid {folder}/pid; error_log {folder}/log;\n"
+        "worker_processes 1; worker_rlimit_nofile 8192;\n"
+        "events { worker_connections 4096; }\n"
+        "http { access_log off; sendfile on; tcp_nopush on;\n"
+        "open_file_cache max=1000; keepalive_requests 100000000;\n"
+        f"server {{ listen 127.0.0.1:{port} backlog=4096; root {folder}; }} }}\n"
+    )
+    nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert nginx, "needs nginx"
+    process = subprocess.Popen([nginx, "-c", f"{folder}/nginx.conf"])
+    try:
+        _wait_for(port)
+        yield port, "v%d"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def served_cql(folder: Path, size: int) -> Iterator[tuple[int, str]]:
+    """A server that answers each request with the same row."""
+    port = free_port()
+    program = ROOT / "tests" / "support" / "fake_cql.py"
+    process = subprocess.Popen([sys.executable, program, str(port), str(size)])
+    try:
+        _wait_for(port)
+        yield port, "v%d"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for(port: int) -> None:
+    def answers() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    wait_until(answers, "a server")
+
+
+Serve = Callable[[Path, int], Any]
+SERVERS: Final[dict[str, Serve]] = {
+    "redis": served_redis,
+    "http": served_nginx,
+    "cql": served_cql,
+}
