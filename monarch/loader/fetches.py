@@ -54,11 +54,11 @@ class StoreReads:
         self, owner: Any, ranges: Sequence[Range], places: Sequence[memoryview | None]
     ) -> None:
         """Have requests of one owner read."""
-        wanted = self._source.wanted
+        wanted = self._source.wanted(ranges)
         self._fetcher.start(
             [
-                Fetch(wanted(one), place, owner, number)
-                for number, (one, place) in enumerate(zip(ranges, places, strict=True))
+                Fetch(one, place, owner, number)
+                for number, (one, place) in enumerate(zip(wanted, places, strict=True))
             ]
         )
 

@@ -86,7 +86,8 @@ def _type_of(array: Array) -> Any:
 
 
 def _mapped(file: Path, rows: Any, at: int) -> dict[str, Array]:
-    whole = np.memmap(file, np.uint8, "r") if rows else np.empty(0, np.uint8)
+    # A plain array of the mapping: each access to a memmap costs a call of Python.
+    whole = np.asarray(np.memmap(file, np.uint8, "r") if rows else [], np.uint8)
     arrays = {}
     for name, given, shape in rows:
         dtype = np.dtype(given if isinstance(given, str) else [*map(tuple, given)])

@@ -66,6 +66,7 @@ class Connection:
         self.exchange = talk(endpoint)
         self._out = bytearray()
         self._greeted = False
+        self._is_connecting = True
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -86,7 +87,7 @@ class Connection:
     @property
     def events(self) -> int:
         """What to wait for, as of `selectors`."""
-        if self._out or not self._greeted:
+        if self._out or self._is_connecting:
             return selectors.EVENT_READ | selectors.EVENT_WRITE
         return selectors.EVENT_READ
 
@@ -128,6 +129,7 @@ class Connection:
         code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise ConnectionLostError(os.strerror(code))
+        self._is_connecting = False
         if self.endpoint.tls is not None and not self._shake_hands(self.endpoint.tls):
             return False
         self._greeted = True
@@ -143,6 +145,9 @@ class Connection:
                     do_handshake_on_connect=False,
                 )
             self._tls.do_handshake()
+        except ssl.SSLWantWriteError:
+            self._is_connecting = True
+            return False
         except _WANTS:
             return False
         except ssl.SSLCertVerificationError as error:

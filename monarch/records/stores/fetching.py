@@ -33,7 +33,7 @@ from monarch.records.stores.window import Delays, Window
 
 ATTEMPTS_MAX: Final = 6
 PAUSE_MAX_S: Final = 5.0
-CONNECT_S: Final = 10.0
+CONNECT_S: Final = 5.0
 PASSED_BY_MAX: Final = 256
 """So many requests whose server is away are passed by for others behind them."""
 BEGINNING_MAX: Final = 16
@@ -257,7 +257,7 @@ class Fetcher:
         elif exchange.ended and not exchange.pending():
             self._drop(connection)
         else:
-            if exchange.ready:
+            if connection.is_open:
                 self._since.pop(connection, None)
             self._pools.of(connection.endpoint).note(connection)
             self._watch(connection)
@@ -369,7 +369,7 @@ class Fetcher:
         is_idle = best is not None and not best.exchange.load
         if (
             not is_idle
-            and pool.beginning < BEGINNING_MAX
+            and pool.beginning < max(BEGINNING_MAX, len(pool) // 2)
             and len(pool) < self._way.connections_max
             and pool.not_before_s <= now_s
         ):

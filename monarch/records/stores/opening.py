@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import re
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -23,7 +24,7 @@ from monarch.records.errors import RecordsError
 from monarch.records.index import RecordIndex
 from monarch.records.keys import IDENTITY_BYTES, KeyIndex
 from monarch.records.saved import BYTES_MAX, FILES_MAX, SavedRecordIndexes
-from monarch.records.stores.address import PORTS, StoreAddress
+from monarch.records.stores.address import StoreAddress
 from monarch.records.stores.http import Tags
 from monarch.records.stores.kept import KeptIndex, fetch_kept, find_kept
 from monarch.records.stores.packed import fixed_part, index_packed, is_pattern, matching
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from monarch.records.stores.s3_client import S3Client
 
 CONNECT_S: Final = 10.0
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _SUFFIX: Final = ".keys"
 _MODE: Final = 0o600
 
@@ -44,7 +46,7 @@ log = logging.getLogger("monarch.records")
 def is_store(name: str) -> bool:
     """Return whether a name is the address of a store, and not a path."""
     scheme, mark, _ = name.partition("://")
-    return bool(mark) and scheme.lower() in PORTS
+    return bool(mark) and _SCHEME.fullmatch(scheme) is not None
 
 
 def open_store(

@@ -18,6 +18,7 @@ PAUSE_S: Final = 0.05
 AWAY_PAUSE_MAX_S: Final = 0.5
 """The longest pause before a server that is away is tried again: so late, at most, is
 its return noticed."""
+ROW: Final = 8
 PROBE_S: Final = 0.1
 """Between two questions who has replaced a server of a cluster."""
 DOWN_S: Final = 30.0
@@ -46,6 +47,10 @@ class Pool:
         self.served = 0
         self._connections: dict[Connection, None] = {}
         self._idle: dict[Connection, None] = {}
+        self._pipelines = True
+        self._last: Connection | None = None
+        self._row = 0
+        self._beginning: dict[Connection, None] = {}
         self._addresses: list[tuple[int, tuple[str, int]]] = []
 
     def __repr__(self) -> str:
@@ -58,21 +63,32 @@ class Pool:
     @property
     def beginning(self) -> int:
         """How many connections have not been greeted yet."""
-        if len(self._connections) == len(self._idle):
-            return 0
-        return sum(not one.exchange.ready for one in self._connections)
+        return len(self._beginning)
 
     def best(self) -> Connection | None:
-        """Return the connection with the least to do; None: all are full."""
+        """Return a connection with little to do; None: all are full.
+
+        The one with the least to do gets some requests in a row: to look for it costs
+        more than a request does.
+        """
         if self._idle:
             return next(reversed(self._idle))
+        if not self._pipelines:
+            return None
+        last = self._last
+        if last is not None and self._row < ROW and last.can_ask:
+            self._row += 1
+            return last
         free = [one for one in self._connections if one.can_ask]
-        return min(free, key=lambda one: one.exchange.load, default=None)
+        self._last = min(free, key=lambda one: one.exchange.load, default=None)
+        self._row = 0
+        return self._last
 
     def note(self, connection: Connection) -> None:
         """Note that a connection has more or less to do than before."""
         if connection.is_open:
             self.failures = 0
+            self._beginning.pop(connection, None)
         if connection.is_open and not connection.exchange.load:
             self._idle[connection] = None
         else:
@@ -86,12 +102,17 @@ class Pool:
         """
         connection = Connection(self.endpoint, self._address(), talk)
         self._connections[connection] = None
+        self._beginning[connection] = None
+        self._pipelines = connection.exchange.capacity > 1
         return connection
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
         del self._connections[connection]
         self._idle.pop(connection, None)
+        self._beginning.pop(connection, None)
+        if self._last is connection:
+            self._last = None
 
     def _address(self) -> tuple[int, tuple[str, int]]:
         host, port, _ = self.endpoint

@@ -37,6 +37,7 @@ class RedisClient:
     ) -> None:
         self.address = str(address)
         self._name = self.address
+        address.endpoints()  # the library would try a wrong certificate again and again
         self._client = _client_of(address, environ)
         self.details: dict[str, Any] = {}
         with self._told():

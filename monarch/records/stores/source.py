@@ -103,18 +103,20 @@ class StoreSource:
         with self._lock:
             if self._waiter is None:
                 self._waiter = Waiter(self.way())
-        found = self._waiter.fetch([self.wanted(one) for one in ranges])
+        found = self._waiter.fetch(self.wanted(ranges))
         return [memoryview(one) for one in found]
 
-    def wanted(self, one: Range) -> Wanted:
-        """Return the request for a range."""
-        number, offset, length = one
-        keys = self.keys
-        size = keys.length(number)
-        if length == UNKNOWN_LENGTH:
-            length = -1
-        whole = offset == 0 and length == size
-        return Wanted(0, keys.key(number), offset, length, whole, keys.identity(number))
+    def wanted(self, ranges: Sequence[Range]) -> list[Wanted]:
+        """Return the requests for some ranges."""
+        rows = self.keys.rows([one.object for one in ranges])
+        found = []
+        for (_, offset, length), (key, size, identity) in zip(
+            ranges, rows, strict=True
+        ):
+            whole = offset == 0 and length in (size, UNKNOWN_LENGTH)
+            asked = -1 if length == UNKNOWN_LENGTH else length
+            found.append(Wanted(0, key, offset, asked, whole, identity))
+        return found
 
     def selected(self, index: RecordIndex) -> StoreSource:
         """Return a source of the same store with another index."""
