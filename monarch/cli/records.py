@@ -9,11 +9,13 @@ import click
 
 from monarch.cli.terminal import print_parts
 from monarch.report.format import Part, Table, many
-from monarch.units import format_count, format_size
+from monarch.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
-    from monarch.records import RecordIndex
+    from monarch.records import RecordIndex, Records
 
+ROUND_TRIPS_S: Final = (0.001, 0.01, 0.1)
+IN_FLIGHT: Final = (1, 64, 1024)
 GROUP_BYTES: Final = (1 << 20, 4 << 20, 16 << 20, 64 << 20)
 EPILOG = """\b
 Examples:
@@ -63,7 +65,7 @@ def show(paths: tuple[str, ...], fresh: bool, as_json: bool) -> None:
 
     opened = open_records(paths, fresh=fresh)
     try:
-        found = _figures(opened.index)
+        found = _figures(opened.index) | _store_figures(opened)
     finally:
         opened.close()
     if as_json:
@@ -107,8 +109,10 @@ def _figures(index: RecordIndex) -> dict[str, Any]:
     import numpy as np
 
     from monarch.records.groups import group
+    from monarch.records.keys import UNKNOWN_LENGTH
 
     sizes = index.units["length"]
+    sizes = sizes[sizes != UNKNOWN_LENGTH]
     rows = []
     for size in GROUP_BYTES:
         groups = group(index, size)
@@ -126,7 +130,8 @@ def _figures(index: RecordIndex) -> dict[str, Any]:
         "files": len(np.unique(index.units["object"])),
         "records": len(index),
         "encoded_units": len(index.units) if index.is_decoded else 0,
-        "bytes": index.bytes,
+        "bytes": int(sizes.sum(dtype=np.uint64)),
+        "unknown_lengths": len(index.units) - len(sizes),
         "smallest_bytes": int(sizes.min()) if len(sizes) else 0,
         "largest_bytes": int(sizes.max()) if len(sizes) else 0,
         "details": dict(index.details),
@@ -134,14 +139,67 @@ def _figures(index: RecordIndex) -> dict[str, Any]:
     }
 
 
+def _store_figures(opened: Records) -> dict[str, Any]:
+    """Return what is known of Records in a store alone; nothing of files."""
+    index = opened.index
+    if index.keys is None:
+        return {}
+    columns = {
+        name: len(column.names) if column.names is not None else None
+        for name, column in opened.columns.items()
+    }
+    seconds = [
+        {
+            "round_trip_s": round_trip_s,
+            "in_flight": in_flight,
+            "seconds": len(index.units) * round_trip_s / in_flight,
+        }
+        for round_trip_s in ROUND_TRIPS_S
+        for in_flight in IN_FLIGHT
+    ]
+    return {"columns": columns, "is_keyed": index.is_keyed, "least_seconds": seconds}
+
+
+def _store_parts(found: dict[str, Any]) -> list[Part]:
+    """Return the lines on a store: columns, and how long an epoch takes at least."""
+    columns = [
+        name if count is None else f"{name} ({many(count, 'values')})"
+        for name, count in found["columns"].items()
+    ]
+    rows = []
+    for round_trip_s in ROUND_TRIPS_S:
+        least = [
+            format_duration(row["seconds"])
+            for row in found["least_seconds"]
+            if row["round_trip_s"] == round_trip_s
+        ]
+        rows.append((format_duration(round_trip_s), *least))
+    heads = [f"{count} in flight" for count in IN_FLIGHT]
+    return [
+        f"  columns: {', '.join(columns) or 'none'}",
+        "  an epoch takes at least, without the time of the bytes:",
+        Table(("round trip", *heads), (12, 16, 16, 18), tuple(rows)),
+    ]
+
+
 def _parts(found: dict[str, Any]) -> list[Part]:
     size = format_size(found["bytes"])
-    files = many(found["files"], "files")
+    if found["unknown_lengths"]:
+        size += f" and {many(found['unknown_lengths'], 'unknown lengths')}"
+    what_is_read = "objects" if "columns" in found else "files"
+    files = many(found["files"], what_is_read)
     what = many(found["records"], "records")
     units = ""
     if found["encoded_units"]:
         units = f" in {many(found['encoded_units'], 'encoded units')}"
     kind = "units" if found["encoded_units"] else "records"
+    if found.get("is_keyed"):
+        return [
+            f"monarch: {found['format']}: {what}, {size}",
+            f"  {kind} of {format_size(found['smallest_bytes'])} to "
+            f"{format_size(found['largest_bytes'])}",
+            *_store_parts(found),
+        ]
     table = Table(
         ("groups of", "groups", "requests in an epoch", "bytes read"),
         (12, 10, 22, 14),

@@ -8,6 +8,7 @@ from typing import Any
 from monarch.loader.figures import STORE_FIGURES
 from monarch.loader.reading import End, ReadCounts
 from monarch.records.index import Range
+from monarch.records.sources import Source
 from monarch.records.stores.fetching import Fetcher
 from monarch.records.stores.source import StoreSource
 from monarch.records.stores.ways import Fetch
@@ -24,10 +25,11 @@ class StoreReads:
 
     def __init__(
         self,
-        source: StoreSource,
+        source: Source,
         window: Window,
         ended: Callable[[Sequence[End]], None],
     ) -> None:
+        assert isinstance(source, StoreSource)
         self._source = source
         self._report = ended
         self._counts = ReadCounts()

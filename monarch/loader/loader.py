@@ -36,7 +36,6 @@ from monarch.records import Records, open_records
 from monarch.records.groups import group
 from monarch.records.sharing import node_name
 from monarch.records.sources import FileSource
-from monarch.records.stores.source import StoreSource
 
 _THREADS: Final = 8
 _FIGURES_S: Final = 2.0
@@ -367,7 +366,7 @@ class Loader:
     def _reader_of(self, ranks: Ranks) -> dict[str, Any]:
         """Return the key and the settings of the reader, the same on all ranks."""
         given, source = self.options, self.records.source
-        is_known = isinstance(source, FileSource | StoreSource)
+        is_known = isinstance(source, FileSource) or source.index.keys is not None
         threads = int(getattr(source, "concurrency", _THREADS))
         settings = {
             **self._identity.order,

@@ -25,7 +25,6 @@ from typing import Any, Final
 from monarch import hint
 from monarch.cluster import RUN_VARIABLE
 from monarch.loader.buffers import BufferPool
-from monarch.loader.fetches import StoreReads
 from monarch.loader.loads import Begun, Load, Loads
 from monarch.loader.order import Batches, RecordOrder
 from monarch.loader.portions import EVERYBODY, Key, Portions, keys_of
@@ -35,8 +34,6 @@ from monarch.loader.wire import SPLIT, VERSION, Channel, Message, peer_user
 from monarch.records.groups import group
 from monarch.records.index import RecordIndex
 from monarch.records.sources import FileSource, Source
-from monarch.records.stores.source import StoreSource
-from monarch.records.stores.window import Window
 
 _TICK_S: Final = 0.02
 _LONELY_S: Final = 10.0
@@ -113,7 +110,7 @@ class NodeReader:
         offers_s = _OFFERS_S if settings["starter_offers"] else 0.0
         self._starter_until_s = self._begun_s + offers_s
         self._had_members = False
-        self._has_files = not isinstance(source, StoreSource)
+        self._has_files = source.index.keys is None
         self._hinted = -1
         self._short: Key | None = None
         self._again_s: float | None = None
@@ -400,7 +397,11 @@ def reads_of(
     Raises:
         RecordsError: the secrets of a store cannot be read.
     """
-    if isinstance(source, StoreSource):
+    if source.index.keys is not None:
+        # Not at the top: these take some 30 ms, which readers of files can do without.
+        from monarch.loader.fetches import StoreReads
+        from monarch.records.stores.window import Window
+
         limit, memory = settings["window"], settings["memory_limit"]
         start, by_delay = settings["batch_size"], settings["window_is_auto"]
         window = Window(start, limit, memory, by_delay=by_delay)
@@ -410,7 +411,11 @@ def reads_of(
 
 def source_of(index: RecordIndex) -> Source:
     """Return what reads the Records of an index."""
-    return FileSource(index) if index.keys is None else StoreSource(index)
+    if index.keys is None:
+        return FileSource(index)
+    from monarch.records.stores.source import StoreSource
+
+    return StoreSource(index)
 
 
 def main(settings_fd: int, index_fd: int, listener_fd: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -24,10 +25,9 @@ from monarch.records.lmdb_pages import index_lmdb
 from monarch.records.saved import THREADS, SavedRecordIndexes
 from monarch.records.sharing import share_index
 from monarch.records.sources import FileSource, Source
-from monarch.records.stores.opening import is_store, open_store
-from monarch.records.stores.source import StoreSource
 
 _PART: Final = "::"
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _LMDB_FILE: Final = "data.mdb"
 
 
@@ -166,6 +166,8 @@ def open_records(
     index, made = make() if comm is None else share_index(comm, make)
     if index.keys is None:
         return Records(FileSource(index), made)
+    from monarch.records.stores.source import StoreSource
+
     columns = index.keys.columns
     index = replace(index, objects=index.keys.without_columns())
     return Records(StoreSource(index), made, columns)
@@ -181,6 +183,8 @@ def _whole_index(
     if any(map(is_store, names)):
         if len(names) > 1:
             raise RecordsError(f"{names[0]}: a store is opened alone")
+        from monarch.records.stores.opening import open_store
+
         return open_store(names[0], fresh=fresh, environ=environ)
     saved = SavedRecordIndexes.of(environ)
     with ThreadPoolExecutor(min(THREADS, len(names))) as pool:
@@ -188,6 +192,12 @@ def _whole_index(
         found = list(pool.map(find, names))
     index = joined([one for one, _ in found]) if len(found) > 1 else found[0][0]
     return index, any(made for _, made in found)
+
+
+def is_store(name: str) -> bool:
+    """Return whether a name is the address of a store, and not a path."""
+    scheme, mark, _ = name.partition("://")
+    return bool(mark) and _SCHEME.fullmatch(scheme) is not None
 
 
 def _expanded(name: str) -> list[str]:

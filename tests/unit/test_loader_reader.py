@@ -161,7 +161,7 @@ class Node:
         given = {"threads": 1, "token_server": None, "readers_max": None}
         given["memory_limit"] = memory * BUFFER
         given["starter_offers"] = starter_offers
-        source: Any = None
+        source = FileSource(self.index)
         self._reader = NodeReader(self._listener, self.portions, source, given)
         reads: Any = self._reader._readers
         self._reads: FakeReads = reads

@@ -5,14 +5,11 @@ from __future__ import annotations
 import glob
 import logging
 import os
-import re
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import numpy as np
 from xxhash import xxh3_64_hexdigest, xxh3_128_digest
@@ -36,17 +33,10 @@ if TYPE_CHECKING:
     from monarch.records.stores.s3_client import S3Client
 
 CONNECT_S: Final = 10.0
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _SUFFIX: Final = ".keys"
 _MODE: Final = 0o600
 
 log = logging.getLogger("monarch.records")
-
-
-def is_store(name: str) -> bool:
-    """Return whether a name is the address of a store, and not a path."""
-    scheme, mark, _ = name.partition("://")
-    return bool(mark) and _SCHEME.fullmatch(scheme) is not None
 
 
 def open_store(
@@ -95,6 +85,10 @@ def _found_by_http(address: StoreAddress, environ: Mapping[str, str]) -> KeyInde
     Raises:
         RecordsError: the server does not say how long it is.
     """
+    # Readers import this file as well, and the library takes longer than they do.
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
     tls = address.tls() if address.encrypted else None
     try:
         asked = Request(str(address), method="HEAD")
