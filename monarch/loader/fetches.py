@@ -44,6 +44,7 @@ class StoreReads:
         """Return what was read."""
         fetched = self._fetcher.counts
         self._counts.retries = fetched.retries
+        self._counts.hedges = self._fetcher.hedges
         self._counts.most_at_once = fetched.most_in_flight
         return self._counts
 

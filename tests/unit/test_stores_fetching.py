@@ -344,3 +344,41 @@ def test_closing_ends_the_thread_with_requests_in_flight() -> None:
         fetcher.close()
 
         assert time.monotonic() - began_s < 2
+
+
+def test_few_late_requests_get_a_twin_and_whichever_comes_first_counts() -> None:
+    values = values_of(3000, 20_000)
+    late = Act(late_s=0.6)
+
+    def sometimes(serial: int, key: bytes) -> Act | None:
+        return late if serial % 100 == 50 else None
+
+    slow = FakeRedis(values, act=sometimes)
+    good = FakeRedis(values)
+    with slow.served(), good.served():
+        way = Servers([slow, good])
+        with fetching_from(way, Window(32, 64, NO_LIMIT)) as (fetcher, fetch):
+            assert fetch(values) == []
+
+            assert 0 < fetcher.hedges <= 0.02 * len(values)
+            assert fetcher.counts.retries == 0
+    asked = len(slow.requests) + len(good.requests)
+    assert asked == len(values) + fetcher.hedges
+
+
+def test_a_twin_of_a_request_whose_connection_is_lost_goes_on() -> None:
+    values = values_of(400)
+    held: list[int] = []
+
+    def holds(serial: int, key: bytes) -> Act | None:
+        if serial == 200:
+            held.append(serial)
+            return Act(late_s=0.4, resets=3)
+        return None
+
+    slow, good = FakeRedis(values, act=holds), FakeRedis(values)
+    with slow.served(), good.served():
+        way = Servers([slow, good], connections_max=1)
+        with fetching_from(way, Window(8, 8, NO_LIMIT)) as (_, fetch):
+            assert fetch(values) == []
+    assert held == [200]

@@ -27,6 +27,7 @@ from monarch.records.stores.connection import (
     UntrustedError,
 )
 from monarch.records.stores.exchange import ExchangeError, Failure, Fault, Wanted
+from monarch.records.stores.flights import Flight, Flights
 from monarch.records.stores.pool import AWAY_PAUSE_MAX_S, DOWN_S, PAUSE_S, Pool, Pools
 from monarch.records.stores.ways import Ended, Fetch, FetchCounts, Way
 from monarch.records.stores.window import Delays, Window
@@ -64,8 +65,7 @@ class Fetcher:
         self._given: deque[Fetch] = deque()
         self._waiting: deque[Fetch] = deque()
         self._later: list[tuple[float, int, Fetch]] = []
-        self._flying: dict[int, Fetch] = {}
-        self._flying_bytes = 0
+        self._flights = Flights()
         self._pools = Pools(way)
         self._since: dict[Connection, float] = {}
         self._watched: dict[Connection, int] = {}
@@ -82,12 +82,17 @@ class Fetcher:
         self._thread.start()
 
     def __repr__(self) -> str:
-        return f"<Fetcher of {self._way.name}, {len(self._flying)} in flight>"
+        return f"<Fetcher of {self._way.name}, {len(self._flights)} in flight>"
 
     @property
     def servers(self) -> dict[str, int]:
         """How many requests each server has answered, by its address."""
         return self._pools.served()
+
+    @property
+    def hedges(self) -> int:
+        """How many late requests were sent elsewhere as well."""
+        return self._flights.twins
 
     @property
     def waiting(self) -> int:
@@ -113,8 +118,8 @@ class Fetcher:
     def _ring(self) -> None:
         try:
             os.write(self._wake, b"x")
-        except BlockingIOError:
-            return  # it is woken already
+        except BlockingIOError:  # it is woken already
+            return
 
     # -- the thread ---------------------------------------------------------------
 
@@ -135,8 +140,7 @@ class Fetcher:
     def _end_broken(self) -> None:
         """End all requests after a fault of the thread itself."""
         assert self._broken is not None
-        self._waiting.extend(self._flying.values())
-        self._flying.clear()
+        self._waiting.extend(self._flights.clear())
         self._end_all(self._broken)
         over, self._over = self._over, []
         self._ended(over)
@@ -155,6 +159,7 @@ class Fetcher:
         if now_s >= self._looked_s + _LOOK_S:
             self._looked_s = now_s
             self._give_up_late(now_s)
+            self._hedge(now_s)
             self._look_for_servers(now_s)
         if self._over:
             over, self._over = self._over, []
@@ -173,7 +178,7 @@ class Fetcher:
         """Return how long nothing has to be done, if nothing comes."""
         if self._later:
             return max(0.0, min(_LOOK_S, self._later[0][0] - now_s))
-        return _LOOK_S if self._flying or self._waiting or self._since else 1.0
+        return _LOOK_S if self._flights or self._waiting or self._since else 1.0
 
     # -- requests -----------------------------------------------------------------
 
@@ -183,7 +188,7 @@ class Fetcher:
         while self._waiting and len(passed_by) < PASSED_BY_MAX:
             fetch = self._waiting[0]
             size = max(0, fetch.wanted.length)
-            if not self.window.allows(len(self._flying), self._flying_bytes, size):
+            if not self.window.allows(len(self._flights), self._flights.bytes, size):
                 break
             connection = self._connection_for(fetch, now_s)
             if connection is None and len(self._pools) <= 1:
@@ -200,24 +205,19 @@ class Fetcher:
 
     def _ask(self, fetch: Fetch, connection: Connection, now_s: float) -> None:
         self._serial += 1
-        wanted = Wanted(self._serial, *fetch.wanted[1:])
-        fetch.sent_s, fetch.connection = now_s, connection
         fetch.began_s = fetch.began_s or now_s
         fetch.attempts += 1
-        self._flying[self._serial] = fetch
-        self._flying_bytes += max(0, wanted.length)
-        self.counts.most_in_flight = max(self.counts.most_in_flight, len(self._flying))
-        connection.ask(wanted, fetch.place)
+        self._flights.begin(self._serial, Flight(fetch, connection, now_s))
+        counts = self.counts
+        counts.most_in_flight = max(counts.most_in_flight, len(self._flights))
+        self._pass_on(fetch, connection, fetch.place)
+
+    def _pass_on(
+        self, fetch: Fetch, connection: Connection, place: memoryview | None
+    ) -> None:
+        connection.ask(Wanted(self._serial, *fetch.wanted[1:]), place)
         self._pools.of(connection.endpoint).note(connection)
         self._asked.add(connection)
-
-    def _land(self, number: int) -> Fetch | None:
-        """Take a request out of those in flight."""
-        fetch = self._flying.pop(number, None)
-        if fetch is not None:
-            self._flying_bytes -= max(0, fetch.wanted.length)
-            fetch.connection = None
-        return fetch
 
     def _end(self, fetch: Fetch, error: RecordsError | None) -> None:
         if error is None:
@@ -267,18 +267,18 @@ class Fetcher:
         is_full = bool(self._waiting or self._given)
         served = 0
         for number in exchange.done:
-            fetch = self._land(number)
             found = exchange.loose.pop(number, None)
-            if fetch is not None:
-                self.delays.note(now_s - fetch.sent_s)
+            flight = self._flights.succeed(number, found)
+            if flight is not None:
+                delay_s = now_s - flight.sent_s
+                self.delays.note(delay_s)
                 served += 1
-                self.window.replied(now_s, now_s - fetch.sent_s, is_full=is_full)
-                fetch.found = found
-                self._succeed(fetch)
+                self.window.replied(now_s, delay_s, is_full=is_full)
+                self._succeed(flight.fetch)
         exchange.done.clear()
         self._pools.of(connection.endpoint).served += served
         for failure in exchange.failed:
-            fetch = self._land(failure.number)
+            fetch = self._flights.fail(failure.number)
             if fetch is not None:
                 self._fail(fetch, failure, now_s)
         exchange.failed.clear()
@@ -340,23 +340,32 @@ class Fetcher:
     def _give_up_late(self, now_s: float) -> None:
         """Ask elsewhere for what is late, and give up connections that never begin."""
         limit_s = self.delays.deadline_s or CONNECT_S
-        late = [
-            (number, fetch)
-            for number, fetch in self._flying.items()
-            if now_s - fetch.sent_s > limit_s
-        ]
-        for number, fetch in late:
-            connection = fetch.connection
-            assert connection is not None
-            connection.exchange.abandon(number)
-            self._land(number)
+        late = self._flights.late(now_s, limit_s)
+        for number, flight in late:
+            flight.connection.exchange.abandon(number)
             self.counts.late += 1
-            self._again(fetch, f"no reply after {limit_s:.1f} s", now_s)
+            fetch = self._flights.fail(number)
+            if fetch is not None:
+                self._again(fetch, f"no reply after {limit_s:.1f} s", now_s)
         if late:
             self.window.lost(now_s)
         for connection, since_s in [*self._since.items()]:
             if now_s - since_s > CONNECT_S:
                 self._lose(connection, f"no answer after {CONNECT_S:.0f} s")
+
+    def _hedge(self, now_s: float) -> None:
+        """Ask elsewhere, too, for what takes much longer than others."""
+        if not self.delays.deadline_s:
+            return  # too few replies came to say what is late
+        median_s = self.delays.of_share(0.5) or 0.0
+        hedged = self._flights.to_be_hedged(now_s, median_s, self.counts.requests)
+        for number, flight in hedged:
+            connection = self._pools.other_for(flight.fetch, flight.connection)
+            if connection is None:
+                continue
+            self._serial += 1
+            self._flights.add_twin(self._serial, number, connection, now_s)
+            self._pass_on(flight.fetch, connection, None)
 
     # -- connections --------------------------------------------------------------
 
@@ -416,7 +425,7 @@ class Fetcher:
         if numbers:
             self.window.lost(now_s)
         for number in numbers:
-            fetch = self._land(number)
+            fetch = self._flights.fail(number)
             if fetch is not None:
                 self._again(fetch, f"{connection.endpoint}: {text}", now_s)
         if not was_open:
@@ -438,9 +447,8 @@ class Fetcher:
 
     def _told(self, text: str, fault: Fault) -> RecordsError:
         advice = self._way.advice(fault)
-        return RecordsError(
-            f"{self._way.name}: {text}" + (f"; {advice}" if advice else "")
-        )
+        told = f"{self._way.name}: {text}"
+        return RecordsError(f"{told}; {advice}" if advice else told)
 
     def _blame(self, pool: Pool, text: str, now_s: float) -> None:
         """Note that a server cannot be reached; end all once none can for too long.

@@ -84,6 +84,11 @@ class Pool:
         self._row = 0
         return self._last
 
+    def other(self, than: Connection) -> Connection | None:
+        """Return the connection with the least to do beside one."""
+        free = [one for one in self._connections if one.can_ask and one is not than]
+        return min(free, key=lambda one: one.exchange.load, default=None)
+
     def note(self, connection: Connection) -> None:
         """Note that a connection has more or less to do than before."""
         if connection.is_open:
@@ -176,6 +181,16 @@ class Pools:
                 return None
             best.probed_s = now_s
         return next((pool for pool in pools if not pool.failures), best)
+
+    def other_for(self, fetch: Fetch, than: Connection) -> Connection | None:
+        """Return a connection that may answer sooner, of another server if one can."""
+        endpoints = self._way.endpoints(fetch.wanted.key)
+        if self._way.has_copies:
+            for endpoint in endpoints:
+                best = self.of(endpoint).best()
+                if endpoint != than.endpoint and best is not None:
+                    return best
+        return self.of(than.endpoint).other(than)
 
     def is_away(self, key: bytes) -> bool:
         """Return whether the best server of a key cannot be reached."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from monarch.records.errors import RecordsError
-from monarch.records.stores.connection import Connection, Endpoint, Talk
+from monarch.records.stores.connection import Endpoint, Talk
 from monarch.records.stores.exchange import Failure, Fault, Wanted
 
 
@@ -57,7 +57,6 @@ class Fetch:
         found: the payload, if there is no place for it.
         endpoint: the only server to ask, if another one has named it.
         began_s: when it was asked for first; 0: it was not yet.
-        sent_s: when it was asked for last.
     """
 
     wanted: Wanted
@@ -69,8 +68,6 @@ class Fetch:
     attempts: int = 0
     endpoint: Endpoint | None = None
     began_s: float = 0.0
-    sent_s: float = 0.0
-    connection: Connection | None = None
 
 
 Ended = Callable[[list[Fetch]], None]

@@ -1,0 +1,138 @@
+"""The requests in flight: which connection each is on, and which one has a twin.
+
+A late request gets a twin on another connection; whichever payload comes first counts
+(Dean and Barroso, "The Tail at Scale", 2013). A twin has no place of its own, as both
+may be received at once: its payload is copied when it wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from monarch.records.stores.connection import Connection
+from monarch.records.stores.ways import Fetch
+
+HEDGE_FACTOR: Final = 3.0
+"""A request that takes so many times the median gets a twin."""
+HEDGE_MIN_S: Final = 0.02
+HEDGED_SHARE: Final = 0.02
+"""At most so many of the requests get one."""
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """One request in flight.
+
+    Attributes:
+        sent_s: when it was sent.
+        is_twin: its payload has no place.
+        other: the number of its twin, or of the request whose twin it is; 0: none.
+    """
+
+    fetch: Fetch
+    connection: Connection
+    sent_s: float
+    is_twin: bool = False
+    other: int = 0
+
+
+class Flights:
+    """The requests in flight, by their numbers."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.twins = 0
+        self._flights: dict[int, Flight] = {}
+
+    def __len__(self) -> int:
+        """Return how many there are, twins among them."""
+        return len(self._flights)
+
+    def __repr__(self) -> str:
+        return f"<Flights {len(self)}, {self.bytes} bytes>"
+
+    def begin(self, number: int, flight: Flight) -> None:
+        """Note a request that is being sent."""
+        self._flights[number] = flight
+        self.bytes += max(0, flight.fetch.wanted.length)
+
+    def add_twin(
+        self, number: int, of: int, connection: Connection, now_s: float
+    ) -> None:
+        """Note the twin of a request, which is being sent on another connection."""
+        first = self._flights[of]
+        first.other = number
+        self.twins += 1
+        self.begin(number, Flight(first.fetch, connection, now_s, True, of))
+
+    def succeed(self, number: int, found: bytearray | None) -> Flight | None:
+        """Take out a request whose payload has come, and give up its twin.
+
+        Returns:
+            None: its twin was faster, or it was given up.
+        """
+        flight = self._take(number)
+        if flight is None:
+            return None
+        other = self._take(flight.other)
+        if other is not None:
+            # Before the copy: what is being received goes nowhere then.
+            other.connection.exchange.abandon(flight.other)
+        fetch = flight.fetch
+        fetch.found = found
+        if flight.is_twin and fetch.place is not None and found is not None:
+            if len(found) == len(fetch.place):
+                fetch.place[:] = found
+            fetch.found = None
+        return flight
+
+    def fail(self, number: int) -> Fetch | None:
+        """Take out a request that has failed.
+
+        Returns:
+            None: its twin is still in flight, or it was given up.
+        """
+        flight = self._take(number)
+        if flight is None:
+            return None
+        other = self._flights.get(flight.other)
+        if other is not None:
+            other.other = 0
+            return None
+        return flight.fetch
+
+    def late(self, now_s: float, limit_s: float) -> list[tuple[int, Flight]]:
+        """Return the requests that were sent longer ago."""
+        return [
+            (number, flight)
+            for number, flight in self._flights.items()
+            if now_s - flight.sent_s > limit_s
+        ]
+
+    def to_be_hedged(
+        self, now_s: float, median_s: float, requests: int
+    ) -> list[tuple[int, Flight]]:
+        """Return late requests that get a twin now.
+
+        Args:
+            requests: of all time.
+        """
+        limit_s = max(HEDGE_MIN_S, HEDGE_FACTOR * median_s)
+        most = max(0, int(HEDGED_SHARE * requests) - self.twins)
+        late = self.late(now_s, limit_s) if most else []
+        alone = [one for one in late if not one[1].other and not one[1].is_twin]
+        return alone[:most]
+
+    def clear(self) -> list[Fetch]:
+        """Take out all, and return what they fetch."""
+        found = [one.fetch for one in self._flights.values() if not one.is_twin]
+        self._flights.clear()
+        self.bytes = 0
+        return found
+
+    def _take(self, number: int) -> Flight | None:
+        flight = self._flights.pop(number, None)
+        if flight is not None:
+            self.bytes -= max(0, flight.fetch.wanted.length)
+        return flight
