@@ -1,5 +1,6 @@
 """A loader on the Records of a real Redis server: the same batches as from a folder."""
 
+import multiprocessing
 import random
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,10 @@ import pytest
 from monarch.loader import Loader
 from monarch.records import Records, open_records
 from monarch.records.errors import RecordsError
+from monarch.records.keys import KeyIndex
+from monarch.records.stores.source import StoreSource, index_of
 from support.redis_servers import Redis, redis_cluster, redis_server
+from support.store_ranks import read_as
 
 pytest.importorskip("redis")
 EPOCHS = 3
@@ -196,6 +201,52 @@ def test_a_database_without_an_index_is_listed(server: Redis) -> None:
     found = open_records(f"redis://{LOCAL}:{server.port}/0")
 
     assert [found[n] for n in range(len(found))] == [*values.values()]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_records_of_unknown_lengths_are_read_before_they_have_a_place(
+    server: Redis, in_order: bool
+) -> None:
+    values = {
+        b"key%03d" % number: bytes([number]) * (number * 37) for number in range(200)
+    }
+    server.set(values)
+    address = f"redis://{LOCAL}:{server.port}/0"
+    records = Records(StoreSource(index_of(KeyIndex.of(address, [*values]))), True)
+
+    assert records[7] == values[b"key007"]
+    with Loader(
+        records, 16, in_order=in_order, window=48, remainder="uneven"
+    ) as loader:
+        for _ in range(2):
+            pairs = (
+                zip(ids, batch, strict=True) for ids, batch in epochs(loader, 1)[0]
+            )
+            seen = dict(chain.from_iterable(pairs))
+            assert [seen[n] for n in range(200)] == [*values.values()]
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_processes_of_one_node_share_one_reader_and_its_connections(
+    folder: Path, server: Redis, start: str
+) -> None:
+    ingest(folder, server.port)
+    stored = store_of(server)
+    context: Any = multiprocessing.get_context(start)
+    found: Any = context.Queue()
+    ranks = [
+        context.Process(target=read_as, args=(stored, rank, found)) for rank in range(4)
+    ]
+    for one in ranks:
+        one.start()
+    told = [found.get(timeout=60) for _ in ranks]
+    for one in ranks:
+        one.join(30)
+
+    assert len({pid for _, pid, _ in told}) == 1
+    assert sorted(n for ids, _, _ in told for n in ids) == list(range(240))
+    # Each server has at most 8 connections of a reader, and one of this test.
+    assert max(clients for _, _, clients in told) <= 8 + 1
 
 
 def test_an_epoch_is_complete_when_a_master_of_a_cluster_is_killed(
