@@ -22,7 +22,7 @@ class Fault(Enum):
     """Why a request has no payload, and what follows from it."""
 
     MISSING = "there is no such object"
-    CHANGED = "it is not the object of the index"
+    CHANGED = "it was changed since its index was made"
     DENIED = "the store refuses access"
     REFUSED = "the store does not carry out the request"
     BUSY = "the store asks for fewer requests"

@@ -229,14 +229,14 @@ class Fetcher:
 
     def _succeed(self, fetch: Fetch) -> None:
         """End a request whose payload has come, if it is that of the index."""
-        wanted = fetch.wanted
+        wanted, error = fetch.wanted, None
+        place = fetch.found if fetch.place is None else fetch.place
+        is_other = fetch.place is not None and fetch.found is not None
         if self._way.checks and wanted.identity and wanted.whole:
-            place = fetch.found if fetch.place is None else fetch.place
-            if xxh3_128_digest(place or b"") != wanted.identity:
-                text = "it was changed since its index was made"
-                self._end(fetch, self._error(fetch, text, Fault.CHANGED))
-                return
-        self._end(fetch, None)
+            is_other |= xxh3_128_digest(place or b"") != wanted.identity
+        if is_other:
+            error = self._error(fetch, Fault.CHANGED.value, Fault.CHANGED)
+        self._end(fetch, error)
 
     # -- replies ------------------------------------------------------------------
 

@@ -70,7 +70,8 @@ class Flights:
         """Take out a request whose payload has come, and give up its twin.
 
         Returns:
-            None: its twin was faster, or it was given up.
+            None: its twin was faster, or it was given up. A twin's payload that does
+            not fit stays in `found`.
         """
         flight = self._take(number)
         if flight is None:
@@ -84,7 +85,7 @@ class Flights:
         if flight.is_twin and fetch.place is not None and found is not None:
             if len(found) == len(fetch.place):
                 fetch.place[:] = found
-            fetch.found = None
+                fetch.found = None
         return flight
 
     def fail(self, number: int) -> Fetch | None:
