@@ -170,7 +170,8 @@ class EarlyReads:
                 os.eventfd_write(self._event_fd, 1)
 
     def _read_whole(self, key: Key, portion: Portion) -> EarlyPortion:
-        layout, ranges = portion.layout(), portion.ranges()
+        ranges = portion.ranges()
+        layout = portion.layout(ranges)
         fd = new_memory(rounded(layout.bytes))
         try:
             mapped = mmap.mmap(fd, rounded(layout.bytes))

@@ -126,11 +126,11 @@ class Loads:
             return self._begin_decoding(Load(key, portion))
         if portion.has_unknown_lengths:
             return self._begin_loose(Load(key, portion))
-        layout = portion.layout()
+        ranges = portion.ranges()
+        layout = portion.layout(ranges)
         buffer = self._pool.take(layout.bytes)
         if buffer is None:
             return self._never_fits(Load(key, portion), layout.bytes)
-        ranges = portion.ranges()
         load = Load(key, portion, buffer, len(layout.table), len(ranges))
         self._loads[key] = load
         view = buffer.view()
@@ -150,7 +150,8 @@ class Loads:
             None if it is not needed, or there is no room: the descriptor is closed.
         """
         portion = self._portions.find(key)
-        layout = None if key in self._loads else portion.layout()
+        is_new = key not in self._loads
+        layout = portion.layout(portion.ranges()) if is_new else None
         fits = layout and os.fstat(fd).st_size == rounded(layout.bytes)
         buffer = self._pool.adopt(fd) if fits else None
         if layout is None or buffer is None:

@@ -97,9 +97,13 @@ class Portion:
         """Return the bytes of each unit."""
         return [self.index.range_of(unit) for unit in self.units.tolist()]
 
-    def layout(self) -> Layout:
-        """Return where the Records are in a buffer; not if units are decoded."""
-        lengths = np.array([one.length for one in self.ranges()], np.int64)
+    def layout(self, ranges: Sequence[Range]) -> Layout:
+        """Return where the Records are in a buffer; not if units are decoded.
+
+        Args:
+            ranges: those of `ranges`.
+        """
+        lengths = np.array([one.length for one in ranges], np.int64)
         table_bytes = aligned(len(self.units) * ROW.itemsize)
         sizes = aligned(lengths)
         begins = table_bytes + np.cumsum(sizes) - sizes

@@ -82,10 +82,10 @@ class Flights:
             other.connection.exchange.abandon(flight.other)
         fetch = flight.fetch
         fetch.found = found
-        if flight.is_twin and fetch.place is not None and found is not None:
-            if len(found) == len(fetch.place):
-                fetch.place[:] = found
-                fetch.found = None
+        place = fetch.place if flight.is_twin else None
+        if place is not None and found is not None and len(found) == len(place):
+            place[:] = found
+            fetch.found = None
         return flight
 
     def fail(self, number: int) -> Fetch | None:
