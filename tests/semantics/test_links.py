@@ -1,6 +1,7 @@
 """Links that leave a dataset: what programs see through them, and what they change."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -221,10 +222,15 @@ assert redirected(D + "/far/far") and open(D + "/far/far").read() == "far"
 at = os.open(D + "/far", os.O_RDONLY)
 assert tier(os.open("far", os.O_RDONLY, dir_fd=at))
 assert os.stat(D + "/far").st_dev != os.stat(D).st_dev
+os.chdir(D)
+before = os.stat("far")
+open("/proc/self/cwd/far/new", "w").close()
+after = os.stat("far")
+assert after.st_mtime_ns != before.st_mtime_ns
+assert after == os.fstat(os.open("far", os.O_RDONLY))
 """)
     finally:
-        (place / "far").unlink()
-        place.rmdir()
+        shutil.rmtree(place)
 
 
 def test_alias(under: Under, tree: Path) -> None:

@@ -316,7 +316,7 @@ void invalidate_object(const struct segments *seg, int dirfd, const char *path,
 void invalidate_new(const struct segments *seg, int fd, const struct stat *st)
 {
     char name[FD_NAME_BYTES];
-    bool near = false;
+    bool near = seg->leaves; /* to other file systems as well */
     for (uint32_t i = 0; i < seg->catalog->root_count; i++)
         near = near || changes_near(seg->catalog, i, st->st_dev);
     if (!near || !object_new(fd))
