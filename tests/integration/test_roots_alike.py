@@ -101,3 +101,36 @@ def test_file_of_two_roots_is_written_by_its_name_in_the_other(
 
     assert outcome.stdout == b"new\n"
     assert (second / "same").read_bytes() == b"new"
+
+
+BY_ANOTHER_LINK = """
+import os, sys
+root, gone = sys.argv[1:]
+left = "second" if gone == "first" else "first"
+fd = os.open(f"{root}/{left}", os.O_RDONLY)
+assert os.readlink(f"/proc/self/fd/{fd}") != os.path.realpath(f"{root}/{left}")
+os.rename(f"{root}/{gone}", f"{root}/moved")
+os.fchmod(fd, 0o640)
+with open(f"/proc/self/fd/{fd}", "w") as file:
+    file.write("new")
+print(oct(os.stat(f"{root}/{left}").st_mode & 0o777))
+"""
+
+
+@pytest.mark.parametrize("gone", ["first", "second"])
+def test_file_outside_is_changed_by_the_link_that_still_leads_to_it(
+    runner: Runner, tmp_path: Path, gone: str
+) -> None:
+    """The file has one name, which is in no dataset, and two links lead to it."""
+    root, store = tmp_path / "root", tmp_path / "store"
+    root.mkdir()
+    store.mkdir()
+    (store / "file").write_bytes(b"old")
+    for name in ("first", "second"):
+        (root / name).symlink_to("../store/file")
+    words = [sys.executable, "-c", BY_ANOTHER_LINK, str(root), gone]
+
+    outcome = runner.under_monarch(words, roots=[root]).succeed()
+
+    assert outcome.stdout == b"0o640\n"
+    assert (store / "file").read_bytes() == b"new"

@@ -136,13 +136,19 @@ bool identity_is(const struct identity *id, int fd)
             !(mark_of(id->seg, id->root, id->file) & MARKED_NAME));
 }
 
+static bool is_link(const struct index *ix, const struct entry *e)
+{
+    return S_ISLNK(index_attr(ix, e)->mode);
+}
+
 /* hold_name - opens nothing, but holds what has the path of this Entry now: a descriptor
  * of the File, and that path, or IDENTITY_GONE where it has lost this name. */
 static int hold_name(const struct identity *id, const struct entry *name, char *path)
 {
     struct identity named = *id;
     named.entry = name;
-    int flags = index_is_outer(id->ix, name) ? 0 : O_NOFOLLOW;
+    bool follow = index_is_outer(id->ix, name) || is_link(id->ix, name);
+    int flags = follow ? 0 : O_NOFOLLOW;
     int fd = identity_path(&named, path) ? object_hold(AT_FDCWD, path, flags)
                                          : IDENTITY_GONE;
     if (fd < 0)
@@ -153,16 +159,30 @@ static int hold_name(const struct identity *id, const struct entry *name, char *
     return IDENTITY_GONE;
 }
 
+/* names - the Entry is another name of the File. */
+static bool names(const struct identity *id, const struct entry *e)
+{
+    return e->file == id->entry->file && S_ISREG(index_attr(id->ix, e)->mode);
+}
+
+/* leads_to - the Entry is a link to the File: several may lead to one that has no name in
+ * the dataset, whose Entry has the path of one of them. */
+static bool leads_to(const struct identity *id, const struct entry *e)
+{
+    return is_link(id->ix, e) && e->target < id->ix->entry_count &&
+           names(id, index_entry(id->ix, e->target));
+}
+
 /* hold_in - the same by any name that one root has for the File. */
 static int hold_in(const struct identity *id, char *path)
 {
     int fd = hold_name(id, id->entry, path);
-    if (fd >= 0 || index_attr(id->ix, id->entry)->nlink < 2)
+    bool outer = index_is_outer(id->ix, id->entry);
+    if (fd >= 0 || (!outer && index_attr(id->ix, id->entry)->nlink < 2))
         return fd;
     for (uint32_t i = 0; fd < 0 && i < id->ix->entry_count; i++) {
         const struct entry *e = index_entry(id->ix, i);
-        if (e != id->entry && e->file == id->entry->file &&
-            S_ISREG(index_attr(id->ix, e)->mode))
+        if (e != id->entry && (names(id, e) || (outer && leads_to(id, e))))
             fd = hold_name(id, e, path);
     }
     return fd;
