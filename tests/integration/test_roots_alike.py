@@ -105,8 +105,7 @@ def test_file_of_two_roots_is_written_by_its_name_in_the_other(
 
 BY_ANOTHER_LINK = """
 import os, sys
-root, gone = sys.argv[1:]
-left = "second" if gone == "first" else "first"
+root, left, gone = sys.argv[1:]
 fd = os.open(f"{root}/{left}", os.O_RDONLY)
 assert os.readlink(f"/proc/self/fd/{fd}") != os.path.realpath(f"{root}/{left}")
 os.rename(f"{root}/{gone}", f"{root}/moved")
@@ -117,18 +116,22 @@ print(oct(os.stat(f"{root}/{left}").st_mode & 0o777))
 """
 
 
-@pytest.mark.parametrize("gone", ["first", "second"])
+@pytest.mark.parametrize(
+    ("left", "gone"),
+    [("a", "b"), ("b", "a"), ("b", "folder"), ("folder/file", "b")],
+)
 def test_file_outside_is_changed_by_the_link_that_still_leads_to_it(
-    runner: Runner, tmp_path: Path, gone: str
+    runner: Runner, tmp_path: Path, left: str, gone: str
 ) -> None:
-    """The file has one name, which is in no dataset, and two links lead to it."""
+    """The file has one name, which is in no dataset, and links lead to it."""
     root, store = tmp_path / "root", tmp_path / "store"
     root.mkdir()
     store.mkdir()
     (store / "file").write_bytes(b"old")
-    for name in ("first", "second"):
-        (root / name).symlink_to("../store/file")
-    words = [sys.executable, "-c", BY_ANOTHER_LINK, str(root), gone]
+    (root / "b").symlink_to("../store/file")
+    other = "../store/file" if "a" in (left, gone) else "../store"
+    (root / ("a" if "a" in (left, gone) else "folder")).symlink_to(other)
+    words = [sys.executable, "-c", BY_ANOTHER_LINK, str(root), left, gone]
 
     outcome = runner.under_monarch(words, roots=[root]).succeed()
 

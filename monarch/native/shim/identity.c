@@ -177,12 +177,13 @@ static bool leads_to(const struct identity *id, const struct entry *e)
 static int hold_in(const struct identity *id, char *path)
 {
     int fd = hold_name(id, id->entry, path);
-    bool outer = index_is_outer(id->ix, id->entry);
-    if (fd >= 0 || (!outer && index_attr(id->ix, id->entry)->nlink < 2))
+    /* A file of one name may be found behind several links. */
+    bool alone = index_attr(id->ix, id->entry)->nlink < 2 && !index_leaves(id->ix);
+    if (fd >= 0 || alone)
         return fd;
     for (uint32_t i = 0; fd < 0 && i < id->ix->entry_count; i++) {
         const struct entry *e = index_entry(id->ix, i);
-        if (e != id->entry && (names(id, e) || (outer && leads_to(id, e))))
+        if (e != id->entry && (names(id, e) || leads_to(id, e)))
             fd = hold_name(id, e, path);
     }
     return fd;
