@@ -270,4 +270,4 @@ def test_an_epoch_is_complete_when_a_master_of_a_cluster_is_killed(
         )
         assert seen == {number: files[number] for number in range(len(files))}
     assert 0 < stats["retries"] < len(files)
-    assert took_s < 10
+    assert took_s < 20

@@ -109,7 +109,7 @@ def test_a_server_that_is_away_for_a_while_costs_no_record() -> None:
         with FakeS3(dict(OBJECTS), port=first.port).served():
             began_s = time.monotonic()
             seen += [tuple(batch.ids) for batch in batches]
-            assert time.monotonic() - began_s < 5
+            assert time.monotonic() - began_s < 10
         loader.close()
 
     assert len({number for ids in seen for number in ids}) == COUNT

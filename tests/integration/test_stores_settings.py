@@ -18,7 +18,7 @@ from support.redis_servers import Redis, free_port, redis_server
 pytest.importorskip("redis")
 pytest.importorskip("botocore")
 HUSH = "hush-hush-secret"
-LIMIT_S = 6.0
+LIMIT_S = 12.0
 """Twice the round trip, 1 s, and the start of two Pythons on a busy machine."""
 
 
