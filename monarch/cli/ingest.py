@@ -26,7 +26,7 @@ _PROGRESS_S: Final = 1.0
 def run_ingest(
     source: str, to: str, name: str | None, columns: str | None, *, verify: bool
 ) -> None:
-    """Write Records to a store, and say how far it has come.
+    """Write Records to a store and show progress.
 
     Raises:
         UsageError: an argument cannot be, or the store or the source fails.
@@ -89,7 +89,7 @@ def _usual_name(source: str) -> str:
 
 
 class _Progress:
-    """Prints how far an ingest has come, now and then."""
+    """Prints the progress of an ingest once a second."""
 
     def __init__(self) -> None:
         self._next_s = time.monotonic() + _PROGRESS_S

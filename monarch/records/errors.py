@@ -21,7 +21,7 @@ class RecordsError(UsageError):
 
 @contextmanager
 def read_by_library(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have a library read a file; whatever it raises about a damaged one is told.
+    """Turn any exception of a library that reads a file into one line.
 
     Raises:
         RecordsError: the library cannot read it.

@@ -29,7 +29,7 @@ _SPLITS: Final = frozenset({"train", "val", "valid", "validation", "test"})
 _LEVELS: Final = 2
 
 Progress = Callable[[str, int, int], None]
-"""Is told what is being done, how many Records are done, and of how many."""
+"""Called with the current step, the Records done and the total."""
 
 
 class Writer(Protocol):
@@ -135,7 +135,7 @@ def ingest(
 
 @dataclass(slots=True)
 class Mark:
-    """How far an ingest has come, as the store keeps it until it is complete."""
+    """Progress of an ingest, kept in the store until it is complete."""
 
     key: bytes
     source: str

@@ -13,7 +13,7 @@ from monarch.loader import Loader
 from monarch.loader.wire import LoaderError
 from monarch.records import Records, members, open_records
 from monarch.records.errors import RecordsError
-from support.fake_s3 import KEY, SECRET, Act, FakeS3
+from support.fake_s3 import Act, FakeS3
 from support.loaders import write_tfrecord
 
 pytest.importorskip("botocore")
@@ -47,13 +47,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeS3]:
     objects["sets/rows.npy"] = rows.getvalue()
     objects["sets/notes.txt"] = b"no records"
     with FakeS3(objects).served() as server:
-        for name in ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+        server.use(monkeypatch)
         yield server
 
 

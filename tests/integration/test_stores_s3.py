@@ -30,14 +30,7 @@ COUNT = len(OBJECTS)
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeS3]:
     """A bucket with OBJECTS."""
     with FakeS3(dict(OBJECTS)).served() as server:
-        for name in ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+        server.use(monkeypatch)
         yield server
 
 

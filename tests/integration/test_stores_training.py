@@ -13,7 +13,7 @@ from monarch.records import Records, open_records
 from monarch.records.ingest import IngestOptions, ingest
 from monarch.records.stores.address import StoreAddress
 from monarch.records.stores.opening import client_of
-from support.fake_s3 import KEY, SECRET, FakeS3
+from support.fake_s3 import FakeS3
 from support.redis_servers import redis_server
 
 pytest.importorskip("redis")
@@ -48,9 +48,7 @@ def stores(
         FakeS3({}).served() as bucket,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setenv("AWS_ENDPOINT_URL", bucket.url)
-        patch.setenv("AWS_ACCESS_KEY_ID", KEY)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        bucket.use(patch)
         opened = {"folder": open_records(folder)}
         for name, address in (
             ("redis", f"redis://127.0.0.1:{redis.port}/0"),

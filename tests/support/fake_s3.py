@@ -11,7 +11,10 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+import pytest
+
 PAGE = 1000
+UNSET = ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN")
 KEY, SECRET = "AKTEST", "hush-hush-secret"
 
 
@@ -53,6 +56,17 @@ class FakeS3:
     def url(self) -> str:
         """The endpoint."""
         return f"http://127.0.0.1:{self.port}"
+
+    def use(self, patch: pytest.MonkeyPatch) -> None:
+        """Makes this the server of all buckets, with keys and no other settings."""
+        for name in UNSET:
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_ENDPOINT_URL", self.url)
+        patch.setenv("AWS_ACCESS_KEY_ID", KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patch.setenv("AWS_CONFIG_FILE", "/dev/null")
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
 
     def tag(self, key: str) -> str:
         """The ETag of an object."""

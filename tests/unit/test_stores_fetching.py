@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from monarch.records.stores import fetching
+from monarch.records.stores.address import StoreAddress
 from monarch.records.stores.connection import Endpoint
 from monarch.records.stores.exchange import Exchange, Failure, Fault, Wanted
 from monarch.records.stores.fetching import ATTEMPTS_MAX, Fetcher
+from monarch.records.stores.redis import RedisWay
 from monarch.records.stores.resp import RespExchange
-from monarch.records.stores.ways import Fetch
+from monarch.records.stores.ways import Fetch, Way
 from monarch.records.stores.window import Window
 from support.fake_stores import Act, FakeRedis
 
@@ -72,7 +74,7 @@ def put_into(ended: "queue.SimpleQueue[Fetch]") -> Callable[[list[Fetch]], None]
 
 @contextmanager
 def fetching_from(
-    way: Servers, window: Window | None = None
+    way: Way, window: Window | None = None
 ) -> Iterator[tuple[Fetcher, Callable[[dict[bytes, bytes]], list[str]]]]:
     """A fetcher, and a function that fetches values and returns errors."""
     ended: queue.SimpleQueue[Fetch] = queue.SimpleQueue()
@@ -382,3 +384,18 @@ def test_a_twin_of_a_request_whose_connection_is_lost_goes_on() -> None:
         with fetching_from(way, Window(8, 8, NO_LIMIT)) as (_, fetch):
             assert fetch(values) == []
     assert held == [200]
+
+
+@pytest.mark.parametrize("line", [b"-MOVED\r\n", b"-MOVED x\r\n", b"-MOVED 5 h:\r\n"])
+def test_a_redirection_that_is_none_fails_its_request_alone(line: bytes) -> None:
+    values = values_of(20)
+    strange = FakeRedis(
+        values, act=lambda serial, key: Act(line=line) if key == b"key7" else None
+    )
+    with strange.served() as server:
+        address = StoreAddress.parse(f"redis://127.0.0.1:{server.port}")
+        with fetching_from(RedisWay(address, environ={})) as (_, fetch):
+            [error] = fetch(values)
+
+    assert "key7" in error
+    assert "MOVED" in error

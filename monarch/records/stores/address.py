@@ -6,6 +6,7 @@ indexes. It comes from the environment or from a file that only its owner may re
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 import stat
@@ -146,6 +147,27 @@ class Login:
 
     user: str = ""
     password: str = field(default="", repr=False)
+
+
+class Logins:
+    """The credentials for a store, read again for each connection.
+
+    Raises:
+        RecordsError: they cannot be read the first time.
+    """
+
+    def __init__(self, address: StoreAddress, environ: Mapping[str, str]) -> None:
+        self._address, self._environ = address, environ
+        self._last = login_of(address, environ)
+
+    def __repr__(self) -> str:
+        return f"<Logins for {self._address}>"
+
+    def current(self) -> Login:
+        """Return the credentials, or the last ones while their file is replaced."""
+        with contextlib.suppress(RecordsError):
+            self._last = login_of(self._address, self._environ)
+        return self._last
 
 
 def login_of(address: StoreAddress, environ: Mapping[str, str] = os.environ) -> Login:

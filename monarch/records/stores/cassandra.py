@@ -6,7 +6,6 @@ MurmurHash3_x64_128 of Austin Appleby, with bytes of the tail taken as signed).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import struct
@@ -18,8 +17,8 @@ from monarch.records.errors import RecordsError
 from monarch.records.stores.address import (
     PASSWORD_FILE,
     USER,
+    Logins,
     StoreAddress,
-    login_of,
 )
 from monarch.records.stores.connection import Endpoint, Talk
 from monarch.records.stores.cql import CqlExchange
@@ -82,16 +81,18 @@ class CqlWay:
     ) -> None:
         self.name = str(address)
         self.checks = bool(details.get("checksums"))
-        self._address = address
-        self._environ = environ
-        self._login = login_of(address, environ)
+        self._logins = Logins(address, environ)
         self._statement = Table(address).statement
         self._endpoints = address.endpoints()
         port, tls = self._endpoints[0].port, self._endpoints[0].tls
         ring = details.get("ring", [])
         self._tokens = [int(token) for token, _ in ring]
+        # Where all replicas are away, or at addresses that only nodes know, any node
+        # of the address may be asked.
+        replicas = [[Endpoint(host, port, tls) for host in hosts] for _, hosts in ring]
         self._replicas = [
-            [Endpoint(host, port, tls) for host in hosts] for _, hosts in ring
+            [*own, *(one for one in self._endpoints if one not in own)]
+            for own in replicas
         ]
 
     def __repr__(self) -> str:
@@ -105,11 +106,8 @@ class CqlWay:
         return self._replicas[place]
 
     def begin(self, endpoint: Endpoint) -> Talk:
-        """Return how a conversation with a node begins, by the password of now."""
-        # Its file is being replaced, perhaps: then the last one may still do.
-        with contextlib.suppress(RecordsError):
-            self._login = login_of(self._address, self._environ)
-        login = self._login
+        """Return how a conversation with a node begins."""
+        login = self._logins.current()
         return lambda _: CqlExchange(
             self._statement, user=login.user, password=login.password
         )

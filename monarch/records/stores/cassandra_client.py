@@ -215,7 +215,7 @@ class CassandraClient:
         Raises:
             RecordsError: for each of them.
         """
-        # Else what it logs of errors, which are told here, would reach the terminal.
+        # Without a handler, Python prints the errors that the library logs.
         logging.getLogger("cassandra").addHandler(logging.NullHandler())
         try:
             import cassandra

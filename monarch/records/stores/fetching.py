@@ -228,7 +228,7 @@ class Fetcher:
         self._over.append(fetch)
 
     def _succeed(self, fetch: Fetch) -> None:
-        """End a request whose payload has come, if it is that of the index."""
+        """Complete a request if its payload matches the index."""
         wanted, error = fetch.wanted, None
         place = fetch.found if fetch.place is None else fetch.place
         is_other = fetch.place is not None and fetch.found is not None

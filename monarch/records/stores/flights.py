@@ -67,7 +67,7 @@ class Flights:
         self.begin(number, Flight(first.fetch, connection, now_s, True, of))
 
     def succeed(self, number: int, found: bytearray | None) -> Flight | None:
-        """Take out a request whose payload has come, and give up its twin.
+        """Remove a completed request and abandon its twin.
 
         Returns:
             None: its twin was faster, or it was given up. A twin's payload that does

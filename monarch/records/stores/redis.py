@@ -7,7 +7,6 @@ which only the part in the first braces counts, if there is one.
 from __future__ import annotations
 
 import binascii
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from monarch.records.errors import RecordsError
-from monarch.records.stores.address import PASSWORD_FILE, StoreAddress, login_of
+from monarch.records.stores.address import PASSWORD_FILE, Logins, StoreAddress
 from monarch.records.stores.connection import Endpoint, Talk
 from monarch.records.stores.exchange import Failure, Fault
 from monarch.records.stores.resp import RespExchange
@@ -56,9 +55,7 @@ class RedisWay:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.name = str(address)
-        self._address = address
-        self._environ = environ
-        self._login = login_of(address, environ)
+        self._logins = Logins(address, environ)
         self._database = database_of(address)
         self._endpoints = address.endpoints()
         self._tls = self._endpoints[0].tls
@@ -88,11 +85,8 @@ class RedisWay:
         return not self._groups
 
     def begin(self, endpoint: Endpoint) -> Talk:
-        """Return how a conversation with a server begins, by the password of now."""
-        # Its file is being replaced, perhaps: then the last one may still do.
-        with contextlib.suppress(RecordsError):
-            self._login = login_of(self._address, self._environ)
-        login = self._login
+        """Return how a conversation with a server begins."""
+        login = self._logins.current()
         return lambda _: RespExchange(
             user=login.user, password=login.password, database=self._database
         )
@@ -103,8 +97,9 @@ class RedisWay:
         if not port.isdecimal():
             return None
         found = Endpoint(host or self._endpoints[0].host, int(port), self._tls)
-        if failure.fault is Fault.MOVED:
-            self._learn(int(failure.text.split()[1]), found, is_away)
+        slot = failure.text.partition(" ")[2].partition(" ")[0]
+        if failure.fault is Fault.MOVED and slot.isdecimal() and int(slot) < SLOTS:
+            self._learn(int(slot), found, is_away)
         return found
 
     def advice(self, fault: Fault) -> str:
