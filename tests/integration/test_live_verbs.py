@@ -64,7 +64,7 @@ def start(
         agent.kill()
 
 
-SLOW = ("--set", "fill.bandwidth=200kB/s", "--set", "fill.concurrency=1")
+SLOW = ("--set", "fill.bandwidth=40kB/s", "--set", "fill.concurrency=1")
 
 
 def test_status_in_mid_run_tells_percent_rate_and_time_left(start, view):
