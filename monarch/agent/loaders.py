@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch.errors import MonarchError
@@ -22,15 +24,58 @@ _NAMES: Final = {
     "restarts": "reader_restarts",
 }
 """The figures of a loader, by their names there."""
+_READER_NAMES: Final = {
+    "requests": "requests",
+    "request_bytes": "request_bytes",
+    "memory_bytes": "memory_peak_bytes",
+    "retries": "retries",
+    "hedges": "hedges",
+    "store_delay_p50_s": "store_delay_p50_s",
+    "store_delay_p99_s": "store_delay_p99_s",
+    "store_window": "store_window",
+    "store_reconnects": "store_reconnects",
+}
+"""The same of its reader."""
+_SUMS: Final = (
+    *("requests", "request_bytes", "memory_bytes"),
+    *("retries", "hedges", "store_reconnects"),
+)
+_LARGEST: Final = ("store_delay_p50_s", "store_delay_p99_s", "store_window")
+"""The figures of readers that are added up, and those of which the largest counts."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Reader:
-    """What a reader has done, as far as one of its ranks has told."""
+    """What a reader has done, as far as one of its ranks has told.
+
+    Attributes:
+        servers: requests that each server of a store has answered; no store: none.
+    """
 
     requests: int = 0
-    bytes: int = 0
-    memory: int = 0
+    request_bytes: int = 0
+    memory_bytes: int = 0
+    retries: int = 0
+    hedges: int = 0
+    store_delay_p50_s: float = 0.0
+    store_delay_p99_s: float = 0.0
+    store_window: int = 0
+    store_reconnects: int = 0
+    servers: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stats: Mapping[str, Any]) -> _Reader:
+        """Return what the figures of a loader say of its reader.
+
+        Raises:
+            TypeError, ValueError: they are none.
+        """
+        figures: dict[str, Any] = {
+            name: (float if name.endswith("_s") else int)(stats.get(given) or 0)
+            for name, given in _READER_NAMES.items()
+        }
+        served = dict(stats.get("store_servers") or {})
+        return cls(**figures, servers={str(at): int(n) for at, n in served.items()})
 
 
 class LoaderRows:
@@ -58,11 +103,7 @@ class LoaderRows:
                 for name, given in _NAMES.items()
             }
             busy = stats["accelerator_utilization"]
-            reader = _Reader(
-                int(stats.get("requests", 0)),
-                int(stats.get("request_bytes", 0)),
-                int(stats.get("memory_peak_bytes", 0)),
-            )
+            reader = _Reader.of(stats)
             row = LoaderFigures(
                 **figures,
                 ranks=1,
@@ -82,15 +123,23 @@ class LoaderRows:
         from monarch.report.loaders import together
 
         readers = self._readers.values()
+        served: Counter[str] = Counter()
+        for one in readers:
+            served.update(one.servers)
+        sums = {name: sum(getattr(one, name) for one in readers) for name in _SUMS}
+        most = {
+            name: max((getattr(one, name) for one in readers), default=0)
+            for name in _LARGEST
+        }
         return replace(
             together(self._rows.values()),
-            requests=sum(one.requests for one in readers),
-            request_bytes=sum(one.bytes for one in readers),
-            memory_bytes=sum(one.memory for one in readers),
+            **sums,
+            **most,
+            store_servers=tuple(served),
+            store_served=tuple(served.values()),
         )
 
     def _note(self, pid: int, reader: _Reader) -> None:
-        known = self._readers.setdefault(pid, _Reader())
-        known.requests = max(known.requests, reader.requests)
-        known.bytes = max(known.bytes, reader.bytes)
-        known.memory = max(known.memory, reader.memory)
+        """Keep the later figures of a reader: several ranks tell of it."""
+        if reader.requests >= self._readers.get(pid, _Reader()).requests:
+            self._readers[pid] = reader

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from monarch.cli.terminal import print_line
+from monarch.cli.terminal import RecordsProgress, print_line
 from monarch.errors import UsageError
 from monarch.records import open_records
 from monarch.records.ingest import IngestOptions, ingest
@@ -20,7 +20,6 @@ from monarch.report.format import many
 from monarch.units import format_duration, format_size
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-_PROGRESS_S: Final = 1.0
 
 
 def run_ingest(
@@ -37,12 +36,13 @@ def run_ingest(
         raise UsageError(f"--index {found!r}: use letters, digits and . _ - only")
     began_s = time.monotonic()
     with (
-        closing(open_records(source)) as records,
+        closing(RecordsProgress(f"records of {source}")) as progress,
+        closing(open_records(source, progress=progress)) as records,
         closing(client_of(address)) as writer,
     ):
         chosen = None if columns is None else columns_in(Path(columns))
         given = IngestOptions(found, chosen, verify)
-        done = ingest(records, writer, given, _Progress())
+        done = ingest(records, writer, given, progress)
     resumed = f", {many(done.resumed, 'records')} earlier" if done.resumed else ""
     print_line(
         f"monarch: wrote {many(done.records, 'records')}, {format_size(done.bytes)}, "
@@ -86,17 +86,3 @@ def _values(texts: list[str]) -> list[Any]:
 
 def _usual_name(source: str) -> str:
     return Path(os.path.abspath(source.partition("::")[0])).name.partition(".")[0]
-
-
-class _Progress:
-    """Prints the progress of an ingest once a second."""
-
-    def __init__(self) -> None:
-        self._next_s = time.monotonic() + _PROGRESS_S
-
-    def __call__(self, what: str, done: int, count: int) -> None:
-        """Print a line, if the last one is old enough."""
-        if time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + _PROGRESS_S
-            share = 100 * done // max(1, count)
-            print_line(f"monarch: {what} {done} of {many(count, 'records')} ({share}%)")

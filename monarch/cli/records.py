@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from monarch.cli.terminal import print_parts
+from monarch.cli.terminal import RecordsProgress, print_parts
 from monarch.report.format import Part, Table, many
 from monarch.units import format_count, format_duration, format_size
 
@@ -63,7 +64,8 @@ def show(paths: tuple[str, ...], fresh: bool, as_json: bool) -> None:
     """
     from monarch.records import open_records
 
-    opened = open_records(paths, fresh=fresh)
+    with closing(RecordsProgress(f"records of {paths[0]}")) as progress:
+        opened = open_records(paths, fresh=fresh, progress=progress)
     try:
         found = _figures(opened.index) | _store_figures(opened)
     finally:

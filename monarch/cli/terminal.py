@@ -17,7 +17,7 @@ import click
 from monarch.errors import printable
 from monarch.origins.progress import Advance, ScanRate
 from monarch.report.format import WIDTH, Part, Table, folded, percent, plain_text
-from monarch.units import format_duration, format_rate, format_size
+from monarch.units import format_count, format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -207,6 +207,18 @@ class ScanProgress(StepProgress):
         """Take the names or directories so far."""
         state = self._rate.describe(advance)
         self.show(state, advance.done, advance.total or None)
+
+
+class RecordsProgress(StepProgress):
+    """Shows how many records or objects were listed, indexed, written or verified."""
+
+    def __call__(self, step: str, done: int, count: int) -> None:
+        """Take how many are done, and how many there are; 0: that is not known."""
+        if count:
+            state = f"{format_count(done)} of {format_count(count)} {step}"
+        else:
+            state = f"{format_count(done)} {step}"
+        self.show(state, done, count or None)
 
 
 class StagingProgress(StepProgress):

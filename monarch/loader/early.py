@@ -170,8 +170,8 @@ class EarlyReads:
                 os.eventfd_write(self._event_fd, 1)
 
     def _read_whole(self, key: Key, portion: Portion) -> EarlyPortion:
-        ranges = portion.ranges()
-        layout = portion.layout(ranges)
+        requests = portion.requests()
+        layout, ranges = portion.layout(requests), requests.ranges()
         fd = new_memory(rounded(layout.bytes))
         try:
             mapped = mmap.mmap(fd, rounded(layout.bytes))

@@ -9,8 +9,7 @@ from monarch.loader.figures import STORE_FIGURES
 from monarch.loader.reading import End, ReadCounts
 from monarch.records.index import Range
 from monarch.records.sources import Source
-from monarch.records.stores.fetching import Fetcher
-from monarch.records.stores.source import StoreSource
+from monarch.records.stores.source import StoreSource, fetcher_of
 from monarch.records.stores.ways import Fetch
 from monarch.records.stores.window import Window
 
@@ -33,8 +32,7 @@ class StoreReads:
         self._source = source
         self._report = ended
         self._counts = ReadCounts()
-        self._window = window
-        self._fetcher = Fetcher(source.way(), window, self._ended)
+        self._fetcher = fetcher_of(source.way(), window, self._ended)
 
     def __repr__(self) -> str:
         return f"<StoreReads by {self._fetcher!r}>"
@@ -51,7 +49,7 @@ class StoreReads:
     @property
     def is_full(self) -> bool:
         """Whether as many requests wait as the window has in flight."""
-        return self._fetcher.waiting > self._window.size
+        return self._fetcher.waiting > self._fetcher.at_once
 
     def start(
         self, owner: Any, ranges: Sequence[Range], places: Sequence[memoryview | None]
@@ -78,7 +76,7 @@ class StoreReads:
         found = (
             self._fetcher.delays.of_share(0.5),
             self._fetcher.delays.of_share(0.99),
-            self._window.size,
+            self._fetcher.at_once,
             counts.late,
             counts.reconnects,
             self._fetcher.servers,

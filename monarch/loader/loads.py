@@ -126,20 +126,19 @@ class Loads:
             return self._begin_decoding(Load(key, portion))
         if portion.has_unknown_lengths:
             return self._begin_loose(Load(key, portion))
-        ranges = portion.ranges()
-        layout = portion.layout(ranges)
+        requests = portion.requests()
+        layout = portion.layout(requests)
         buffer = self._pool.take(layout.bytes)
         if buffer is None:
             return self._never_fits(Load(key, portion), layout.bytes)
-        load = Load(key, portion, buffer, len(layout.table), len(ranges))
+        load = Load(key, portion, buffer, len(layout.table), len(layout.begins))
         self._loads[key] = load
         view = buffer.view()
         view[: layout.table.nbytes] = layout.table.tobytes()
-        begins = layout.begins.tolist()
-        places = [
-            view[at : at + one.length] for at, one in zip(begins, ranges, strict=True)
-        ]
-        self._readers.start(load, ranges, places)
+        begins, ends = layout.begins, layout.begins + requests.lengths
+        bounds = zip(begins.tolist(), ends.tolist(), strict=True)
+        places = [view[begin:end] for begin, end in bounds]
+        self._readers.start(load, requests.ranges(), places)
         view.release()
         return Begun.YES
 
@@ -151,7 +150,7 @@ class Loads:
         """
         portion = self._portions.find(key)
         is_new = key not in self._loads
-        layout = portion.layout(portion.ranges()) if is_new else None
+        layout = portion.layout(portion.requests()) if is_new else None
         fits = layout and os.fstat(fd).st_size == rounded(layout.bytes)
         buffer = self._pool.adopt(fd) if fits else None
         if layout is None or buffer is None:
@@ -258,8 +257,8 @@ class Loads:
                 error = RecordsError(f"it cannot be decoded: {error!r}")
             self._ended([Decoded(load, error)])
             return
-        for one in load.portion.ranges():
-            self._readers.count(one.length)
+        for length in load.portion.requests().lengths.tolist():
+            self._readers.count(length)
         load.decoded = found
         self._ended([Decoded(load)])
 

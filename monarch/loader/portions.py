@@ -75,15 +75,21 @@ class Portion:
         parts = [np.arange(firsts[unit], firsts[unit + 1]) for unit in self.units]
         return np.concatenate(parts).astype(np.int64)
 
-    def ranges(self) -> list[Range]:
+    @property
+    def reads_each_alone(self) -> bool:
+        """Whether no two units are read by one request."""
+        return len(self.starts) == len(self.units) + 1
+
+    def requests(self) -> Requests:
         """Return the bytes that each request reads."""
         units = self.index.units[self.units]
+        offsets = units["offset"].astype(np.int64)
+        lengths = units["length"].astype(np.int64)
+        if self.reads_each_alone:
+            return Requests(units["object"], offsets, lengths)
         first = self.starts[:-1]
-        ends = units["offset"].astype(np.int64) + units["length"]
-        offsets = units["offset"][first].astype(np.int64)
-        lengths = np.maximum.reduceat(ends, first) - offsets
-        rows = zip(units["object"][first], offsets, lengths, strict=True)
-        return [Range(int(one), int(at), int(length)) for one, at, length in rows]
+        lengths = np.maximum.reduceat(offsets + lengths, first) - offsets[first]
+        return Requests(units["object"][first], offsets[first], lengths)
 
     @property
     def has_unknown_lengths(self) -> bool:
@@ -97,26 +103,41 @@ class Portion:
         """Return the bytes of each unit."""
         return [self.index.range_of(unit) for unit in self.units.tolist()]
 
-    def layout(self, ranges: Sequence[Range]) -> Layout:
+    def layout(self, requests: Requests) -> Layout:
         """Return where the Records are in a buffer; not if units are decoded.
 
         Args:
-            ranges: those of `ranges`.
+            requests: those of `requests`.
         """
-        lengths = np.array([one.length for one in ranges], np.int64)
-        table_bytes = aligned(len(self.units) * ROW.itemsize)
-        sizes = aligned(lengths)
-        begins = table_bytes + np.cumsum(sizes) - sizes
-        units = self.index.units[self.units]
-        requests = np.repeat(np.arange(len(lengths)), np.diff(self.starts))
-        table = np.empty(len(units), ROW)
-        offsets = units["offset"].astype(np.int64)
-        table["start"] = (
-            begins[requests] + offsets - offsets[self.starts[:-1]][requests]
-        )
-        table["length"] = units["length"]
-        table["request"] = requests
-        return Layout(table, begins, int(table_bytes + sizes.sum()))
+        table = np.empty(len(self.units), ROW)
+        sizes = aligned(requests.lengths)
+        ends = aligned(table.nbytes) + np.cumsum(sizes)
+        begins = ends - sizes
+        if self.reads_each_alone:
+            table["start"] = begins
+            table["length"] = requests.lengths
+            table["request"] = np.arange(len(table))
+        else:
+            units = self.index.units[self.units]
+            numbers = np.repeat(np.arange(len(begins)), np.diff(self.starts))
+            starts = (begins - requests.offsets)[numbers]
+            table["start"] = starts + units["offset"].astype(np.int64)
+            table["length"] = units["length"]
+            table["request"] = numbers
+        return Layout(table, begins, int(aligned(table.nbytes) + sizes.sum()))
+
+
+class Requests(NamedTuple):
+    """The bytes that some requests read; the attributes are those of Range."""
+
+    objects: Array
+    offsets: Array
+    lengths: Array
+
+    def ranges(self) -> list[Range]:
+        """Return the same one by one."""
+        columns = (column.tolist() for column in self)
+        return list(map(Range._make, zip(*columns, strict=True)))
 
 
 class Layout(NamedTuple):
@@ -206,6 +227,8 @@ class Portions:
 def portion_of(index: RecordIndex, records: Sequence[int] | Array) -> Portion:
     """Return the portion that holds some Records."""
     units = np.unique(np.asarray(records, np.int64))
+    if index.is_keyed and not index.is_decoded:
+        return Portion(index, units, np.arange(len(units) + 1))
     if index.first_records is not None:
         found = np.searchsorted(index.first_records, units, "right") - 1
         units = np.unique(found)

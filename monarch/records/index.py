@@ -8,7 +8,7 @@ how many Records each one holds.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -37,6 +37,15 @@ VERSION: Final = 3
 _MAGIC: Final = b"MONARCHR"
 _KIND: Final = "a record index"
 _MODE: Final = 0o600
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with the current step, how many are done, and how many there are in all; 0:
+that is not known."""
+
+
+def no_progress(step: str, done: int, count: int) -> None:
+    """Show nothing."""
 
 
 class Range(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -13,6 +13,7 @@ from xxhash import xxh3_128_digest
 
 from monarch.records.columns import UnitDecoder
 from monarch.records.errors import RecordsError
+from monarch.records.index import Progress, no_progress
 from monarch.records.keys import KeyIndex, shown_key
 from monarch.records.labels import Column, Columns
 from monarch.records.opening import Records
@@ -27,9 +28,6 @@ _VERIFIED_AT_ONCE: Final = 256
 _MARK_PREFIX: Final = "monarch:ingest:"
 _SPLITS: Final = frozenset({"train", "val", "valid", "validation", "test"})
 _LEVELS: Final = 2
-
-Progress = Callable[[str, int, int], None]
-"""Called with the current step, the Records done and the total."""
 
 
 class Writer(Protocol):
@@ -109,7 +107,7 @@ def ingest(
     records: Records,
     writer: Writer,
     given: IngestOptions,
-    progress: Progress = lambda what, done, count: None,
+    progress: Progress = no_progress,
 ) -> Ingested:
     """Write all Records into a store, and then their index.
 

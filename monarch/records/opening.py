@@ -19,7 +19,14 @@ from monarch.records.columns import UnitDecoder
 from monarch.records.errors import RecordsError
 from monarch.records.formats import START_BYTES, index_by
 from monarch.records.headers import HeaderReader
-from monarch.records.index import RecordIndex, RecordObject, joined, units_of
+from monarch.records.index import (
+    Progress,
+    RecordIndex,
+    RecordObject,
+    joined,
+    no_progress,
+    units_of,
+)
 from monarch.records.labels import Columns, balanced, column_of, parted, where
 from monarch.records.lmdb_pages import index_lmdb
 from monarch.records.saved import THREADS, SavedRecordIndexes
@@ -143,6 +150,7 @@ def open_records(
     fresh: bool = False,
     comm: Any = None,
     environ: Mapping[str, str] = os.environ,
+    progress: Progress = no_progress,
 ) -> Records:
     """Open the Records of one or more files of the same kind.
 
@@ -157,12 +165,14 @@ def open_records(
         fresh: make the index anew, even if one was saved.
         comm: a communicator as of mpi4py: its first rank opens the paths, and sends the
             index to all others, which call this together.
+        progress: is called while a store is listed; any thread calls it.
 
     Raises:
         RecordsError: a path cannot be opened, or is of no known format.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    make = partial(_whole_index, [os.fspath(one) for one in given], fresh, environ)
+    names = [os.fspath(one) for one in given]
+    make = partial(_whole_index, names, fresh, environ, progress)
     index, made = make() if comm is None else share_index(comm, make)
     if index.keys is None:
         return Records(FileSource(index), made)
@@ -174,7 +184,7 @@ def open_records(
 
 
 def _whole_index(
-    given: Sequence[str], fresh: bool, environ: Mapping[str, str]
+    given: Sequence[str], fresh: bool, environ: Mapping[str, str], progress: Progress
 ) -> tuple[RecordIndex, bool]:
     """Return the index of all paths, and whether a part of it was made now."""
     names = [name for one in given for name in _expanded(one)]
@@ -185,7 +195,7 @@ def _whole_index(
             raise RecordsError(f"{names[0]}: a store is opened alone")
         from monarch.records.stores.opening import open_store
 
-        return open_store(names[0], fresh=fresh, environ=environ)
+        return open_store(names[0], progress, fresh=fresh, environ=environ)
     saved = SavedRecordIndexes.of(environ)
     with ThreadPoolExecutor(min(THREADS, len(names))) as pool:
         find = partial(_index_of, saved=saved, fresh=fresh)

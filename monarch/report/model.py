@@ -166,6 +166,13 @@ class LoaderFigures:
         utilization_min: the least share of its time in which a rank did not wait.
         requests: of all readers.
         memory_bytes: of all readers at their peaks.
+        retries: requests that were made again.
+        hedges: late requests that were made twice.
+        store_delay_p50_s: the median delay of replies of a store, of the reader where
+            it was longest; 0: records were in files. So the others.
+        store_reconnects: connections to a store that were lost.
+        store_servers: the servers of stores, in the order of `store_served`.
+        store_served: how many requests each has answered.
     """
 
     ranks: int = 0
@@ -182,6 +189,14 @@ class LoaderFigures:
     request_bytes: int = 0
     memory_bytes: int = 0
     restarts: int = 0
+    retries: int = 0
+    hedges: int = 0
+    store_delay_p50_s: float = 0.0
+    store_delay_p99_s: float = 0.0
+    store_window: int = 0
+    store_reconnects: int = 0
+    store_servers: tuple[str, ...] = ()
+    store_served: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

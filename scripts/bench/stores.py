@@ -38,6 +38,7 @@ BATCH: Final = 64
 SIZES: Final = {"12 KB": 12_000, "110 KB": 110_000}
 RATES: Final = {"12 KB": 9500, "110 KB": 9500}
 CPU_US: Final = {"12 KB": 20, "110 KB": 60}
+LINK_MB_S, QUEUE_KB = 125, 1000
 FIRST_S: Final = {"redis": 0.35, "http": 0.35, "cql": 0.65}
 READER: Final = Path(__file__).with_name("stores_reader.py")
 
@@ -76,7 +77,29 @@ def measure(monarch: str, work: Path, *, quick: bool) -> list[Row]:
                     for rtt in (0, 10, 100)
                 }
                 rows += rows_of(store, size, found)
+                if (store, size) == ("redis", "110 KB"):
+                    rows += bottleneck(python, port, keys, quick=quick)
     return rows
+
+
+def bottleneck(python: str, port: int, keys: str, *, quick: bool) -> list[Row]:
+    """Return the rows of a link with a short queue, which closes connections."""
+    case = Case("redis", "110 KB", 100)
+    found = run(python, case, port, keys, quick=quick, link=(LINK_MB_S, QUEUE_KB))
+    link = LINK_MB_S * 1e6 / SIZES[case.size]
+    name = f"redis, 110 KB, 100 ms, {LINK_MB_S} MB/s, queue of {QUEUE_KB} KB"
+    share = found["retries"] / found["requests"]
+    return [
+        Row(
+            f"{name}: records/s",
+            f"{found['rate']:.0f}",
+            f"{link:.0f} (link)",
+            found["rate"] / link,
+            0.9,
+            at_least=True,
+        ),
+        Row(f"{name}: requests repeated", f"{share:.1%}", "5%", share / 0.05, 1.0),
+    ]
 
 
 def rows_of(store: str, size: str, found: dict[int, Any]) -> list[Row]:
@@ -130,18 +153,30 @@ def rows_of(store: str, size: str, found: dict[int, Any]) -> list[Row]:
     return rows
 
 
-def run(python: str, case: Case, port: int, keys: str, *, quick: bool) -> Any:
-    """Return the medians of some runs of one case."""
+def run(
+    python: str,
+    case: Case,
+    port: int,
+    keys: str,
+    *,
+    quick: bool,
+    link: tuple[int, int] | None = None,
+) -> Any:
+    """Return the medians of some runs of one case.
+
+    Args:
+        link: MB/s and KB of the queue of a bottleneck.
+    """
     told = []
     for _ in range(1 if quick else 3):
-        with delayed(port, case.rtt_ms) as place:
+        with delayed(port, case.rtt_ms, *(link or ())) as place:
             given = {
                 "store": case.store,
                 "port": place,
                 "keys": keys,
                 "bytes": SIZES[case.size],
                 "batch": BATCH,
-                "window": WINDOW,
+                "window": "auto" if link else WINDOW,
                 "records": 4096 if quick else 20_000 if case.rtt_ms else 30_000,
                 "epochs": 3,
             }
@@ -158,16 +193,15 @@ def run(python: str, case: Case, port: int, keys: str, *, quick: bool) -> Any:
 
 
 @contextmanager
-def delayed(port: int, rtt_ms: int) -> Iterator[int]:
-    """A port behind which a server is that far away."""
+def delayed(port: int, rtt_ms: int, *link: int) -> Iterator[int]:
+    """A port behind which a server is that far away, over a link."""
     if not rtt_ms:
         yield port
         return
     source = ROOT / "tests" / "support" / "delay_proxy.c"
     program = compiler.build("delay_proxy", "gcc", "-O2", "-std=c11", source)
-    process = subprocess.Popen(
-        [program, "0", f"127.0.0.1:{port}", str(rtt_ms / 2)], stdout=subprocess.PIPE
-    )
+    words = [str(program), "0", f"127.0.0.1:{port}", str(rtt_ms / 2), *map(str, link)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         yield int(process.stdout.readline())

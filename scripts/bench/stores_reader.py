@@ -74,6 +74,7 @@ def main() -> None:
                 "most": stats["most_reads_at_once"],
                 "peak_mib": stats["memory_peak_bytes"] / (1 << 20),
                 "retries": stats["retries"],
+                "requests": stats["requests"],
             }
         )
     )

@@ -245,7 +245,7 @@ def test_processes_of_one_node_share_one_reader_and_its_connections(
 
     assert len({pid for _, pid, _ in told}) == 1
     assert sorted(n for ids, _, _ in told for n in ids) == list(range(240))
-    # Each server has at most 8 connections of a reader, and one of this test.
+    # The server has at most 8 connections of a reader, and one of this test.
     assert max(clients for _, _, clients in told) <= 8 + 1
 
 
@@ -256,6 +256,8 @@ def test_an_epoch_is_complete_when_a_master_of_a_cluster_is_killed(
         done = ingest(folder, servers[1].port)
         assert done.returncode == 0, done.stderr
         stored, files = store_of(servers[1]), open_records(folder)
+        listed = open_records(f"redis://{LOCAL}:{servers[1].port}/0")
+        assert len(listed) == len(files)
         with Loader(stored, BATCH, window=32, timeout=30) as loader:
             first = epochs(loader, 1)
             threading.Thread(target=servers[0].end, args=[signal.SIGKILL]).start()

@@ -83,8 +83,12 @@ def test_batches_are_those_of_the_same_files_on_a_disk(
 
 
 def test_samples_of_an_archive_in_a_bucket_have_their_members(bucket: FakeS3) -> None:
-    stored = open_records("s3://bucket/sets/train-*.tar")
+    told: list[tuple[str, int, int]] = []
+    stored = open_records(
+        "s3://bucket/sets/train-*.tar", progress=lambda *step: told.append(step)
+    )
 
+    assert told[-1] == ("indexed", SHARDS, SHARDS)
     assert len(stored) == SHARDS * SAMPLES
     names = [name for name, _ in members(stored[SAMPLES + 1])]
     assert names == ["00091.jpg", "00091.cls"]

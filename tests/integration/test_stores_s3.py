@@ -51,7 +51,10 @@ def test_each_object_below_a_prefix_is_a_record(
 ) -> None:
     bucket.plain_tags = plain_tags
     bucket.objects["other/x"] = b"not of this prefix"
-    records = open_records("s3://bucket/train/")
+    told: list[tuple[str, int, int]] = []
+    records = open_records(
+        "s3://bucket/train/", progress=lambda *step: told.append(step)
+    )
     expected = {number: OBJECTS[key] for number, key in enumerate(sorted(OBJECTS))}
 
     with Loader(
@@ -61,6 +64,7 @@ def test_each_object_below_a_prefix_is_a_record(
         stats = loader.stats()
         assert seen_in(loader) == expected
 
+    assert told[-1] == ("listed", COUNT, 0)
     assert records[7] == expected[7]
     assert stats["retries"] == 0
     assert stats["requests"] == COUNT

@@ -28,12 +28,17 @@
 #define NS_PER_MS 1000000ull
 #define NS_PER_S 1000000000.0
 
-/* Bytes on their way. */
+/* Bytes on their way to an end: on the line until they are due, then before its socket. */
 struct chunk {
     struct chunk *next;
+    struct end *to;
     uint64_t due_ns;
     size_t size, sent;
     char data[];
+};
+
+struct queue {
+    struct chunk *first, **last;
 };
 
 /* One end of a connection; what it receives goes to its peer. */
@@ -41,7 +46,8 @@ struct end {
     int fd;
     bool from_server, is_open;
     struct end *peer;
-    struct chunk *first, **last; /* to be written to this end */
+    struct queue arrived; /* to be written to this end */
+    size_t on_line;
     struct end *next_dead;
 };
 
@@ -51,10 +57,26 @@ static struct {
     uint64_t delay_ns;
     double bytes_per_ns, queue_bytes;
     uint64_t link_free_ns;
-    struct end **ends; /* by descriptor */
-    size_t room;
+    struct queue lines[2]; /* to clients and to the server; each in the order of time */
     struct end *dead;
 } proxy;
+
+static void put(struct queue *queue, struct chunk *chunk)
+{
+    chunk->next = NULL;
+    *queue->last = chunk;
+    queue->last = &chunk->next;
+}
+
+static struct chunk *get(struct queue *queue)
+{
+    struct chunk *chunk = queue->first;
+
+    queue->first = chunk->next;
+    if (!queue->first)
+        queue->last = &queue->first;
+    return chunk;
+}
 
 static uint64_t now_ns(void)
 {
@@ -89,34 +111,18 @@ static struct end *end_of(int fd, bool from_server)
     end->fd = fd;
     end->from_server = from_server;
     end->is_open = true;
-    end->last = &end->first;
-    if ((size_t)fd >= proxy.room) {
-        size_t room = 2 * (size_t)fd + 64;
-
-        proxy.ends = realloc(proxy.ends, room * sizeof(*proxy.ends));
-        if (!proxy.ends)
-            fail("realloc");
-        memset(proxy.ends + proxy.room, 0, (room - proxy.room) * sizeof(*proxy.ends));
-        proxy.room = room;
-    }
-    proxy.ends[fd] = end;
+    end->arrived.last = &end->arrived.first;
     return end;
 }
 
 static void close_end(struct end *end)
 {
-    struct chunk *chunk, *next;
-
     if (!end->is_open)
         return;
     end->is_open = false;
-    proxy.ends[end->fd] = NULL;
     close(end->fd);
-    for (chunk = end->first; chunk; chunk = next) {
-        next = chunk->next;
-        free(chunk);
-    }
-    end->first = NULL;
+    while (end->arrived.first)
+        free(get(&end->arrived));
     end->next_dead = proxy.dead; /* events of this turn may still name it */
     proxy.dead = end;
 }
@@ -127,13 +133,20 @@ static void close_both(struct end *end)
     close_end(end);
 }
 
+/* Frees the ends that nothing on the line belongs to any more. */
 static void bury(void)
 {
-    struct end *next;
+    struct end **at = &proxy.dead;
 
-    for (; proxy.dead; proxy.dead = next) {
-        next = proxy.dead->next_dead;
-        free(proxy.dead);
+    while (*at) {
+        struct end *end = *at;
+
+        if (end->on_line) {
+            at = &end->next_dead;
+            continue;
+        }
+        *at = end->next_dead;
+        free(end);
     }
 }
 
@@ -188,7 +201,7 @@ static void take(struct end *end)
             close_both(end);
         return;
     }
-    chunk->next = NULL;
+    chunk->to = end->peer;
     chunk->size = (size_t)size;
     chunk->sent = 0;
     chunk->due_ns = now + proxy.delay_ns;
@@ -199,15 +212,15 @@ static void take(struct end *end)
         close_both(end);
         return;
     }
-    *end->peer->last = chunk;
-    end->peer->last = &chunk->next;
+    end->peer->on_line++;
+    put(&proxy.lines[end->from_server], chunk);
 }
 
 /* Writes what has arrived; what the other side does not take yet waits for it. */
-static void give(struct end *end, uint64_t now)
+static void give(struct end *end)
 {
-    while (end->is_open && end->first && end->first->due_ns <= now) {
-        struct chunk *chunk = end->first;
+    while (end->is_open && end->arrived.first) {
+        struct chunk *chunk = end->arrived.first;
         ssize_t size = send(end->fd, chunk->data + chunk->sent,
                             chunk->size - chunk->sent, MSG_NOSIGNAL);
 
@@ -219,31 +232,38 @@ static void give(struct end *end, uint64_t now)
             return;
         }
         chunk->sent += (size_t)size;
-        if (chunk->sent < chunk->size)
-            continue;
-        end->first = chunk->next;
-        if (!end->first)
-            end->last = &end->first;
-        free(chunk);
+        if (chunk->sent == chunk->size)
+            free(get(&end->arrived));
     }
+}
+
+/* Writes what is due on a line; returns when more is, at most `next`. */
+static uint64_t give_line(struct queue *line, uint64_t now, uint64_t next)
+{
+    while (line->first && line->first->due_ns <= now) {
+        struct chunk *chunk = get(line);
+        struct end *end = chunk->to;
+
+        end->on_line--;
+        if (!end->is_open) {
+            free(chunk);
+            continue;
+        }
+        put(&end->arrived, chunk);
+        if (end->arrived.first == chunk) /* else it waits for its socket */
+            give(end);
+    }
+    return line->first && line->first->due_ns < next ? line->first->due_ns : next;
 }
 
 /* Writes all that is due; returns the milliseconds until more is. */
 static int give_all(void)
 {
     uint64_t now = now_ns(), next = now + 1000 * NS_PER_MS;
-    size_t fd;
+    int line;
 
-    for (fd = 0; fd < proxy.room; fd++) {
-        struct end *end = proxy.ends[fd];
-
-        if (!end || !end->first)
-            continue;
-        give(end, now);
-        if (end->is_open && end->first && end->first->due_ns > now &&
-            end->first->due_ns < next)
-            next = end->first->due_ns;
-    }
+    for (line = 0; line < 2; line++)
+        next = give_line(&proxy.lines[line], now, next);
     return (int)((next - now) / NS_PER_MS) + (next - now < NS_PER_MS);
 }
 
@@ -287,6 +307,8 @@ int main(int argc, char **argv)
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
     int listener, count, number;
 
+    for (number = 0; number < 2; number++)
+        proxy.lines[number].last = &proxy.lines[number].first;
     configure(argc, argv);
     signal(SIGPIPE, SIG_IGN);
     proxy.poll = epoll_create1(EPOLL_CLOEXEC);
@@ -304,7 +326,7 @@ int main(int argc, char **argv)
             }
             if (end->is_open && events[number].events & EPOLLOUT) {
                 watch(end, EPOLLIN, EPOLL_CTL_MOD);
-                give(end, now_ns());
+                give(end);
             }
             if (end->is_open && events[number].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
                 take(end);

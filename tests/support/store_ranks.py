@@ -19,10 +19,13 @@ def read_as(stored: Records, rank: int, found: Any) -> None:
 
 
 def list_clients(stored: Records) -> list[str]:
-    """The connections of a server that say something, without this question's."""
+    """The connections of a server that have read something.
+
+    Others are those of this question, which several ranks ask at once.
+    """
     keys = stored.index.keys
     assert keys is not None
     port = keys.store.partition("?")[0].rpartition(":")[2].partition("/")[0]
     words = ["redis-cli", "-p", port, "client", "list"]
     lines = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
-    return [line for line in lines if "cmd=client" not in line]
+    return [line for line in lines if "cmd=get" in line]

@@ -126,6 +126,21 @@ def test_progress_on_a_dumb_terminal_is_lines(monkeypatch):
     assert screen.getvalue() == "monarch: staging: 50.0% of 10.0 MiB\n"
 
 
+def test_progress_of_records_tells_how_many_there_are_if_that_is_known(monkeypatch):
+    screen = screen_of(monkeypatch, "dumb")
+    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.0)
+
+    progress = terminal.RecordsProgress("records of redis://h/0")
+    progress("listed", 12_000, 0)
+    progress("indexed", 3, 40)
+    progress.close()
+
+    assert screen.getvalue() == (
+        "monarch: records of redis://h/0: 12,000 listed\n"
+        "monarch: records of redis://h/0: 3 of 40 indexed\n"
+    )
+
+
 def test_short_steps_show_no_progress(capsys):
     progress = terminal.ScanProgress("/pfs/x")
     progress(Advance(100))

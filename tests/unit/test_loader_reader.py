@@ -326,7 +326,9 @@ def test_what_the_starting_rank_offers_is_not_read_for_one_that_came_before_it(
         assert one.read_offsets == {
             part.offset
             for position in range(1, 4)
-            for part in one.portions.find(Key(0, position, EVERYBODY)).ranges()
+            for part in one.portions.find(Key(0, position, EVERYBODY))
+            .requests()
+            .ranges()
         }
         starter.close()
 

@@ -43,6 +43,37 @@ def test_the_slowest_rank_and_the_sums_of_all_are_told():
     assert "read 1.00 x of what was given" in lines[1]
 
 
+def test_a_store_is_told_of_with_its_servers():
+    store = {
+        "store_delay_p50_s": 0.1,
+        "store_delay_p99_s": 0.2,
+        "store_window": 1088,
+        "store_reconnects": 1,
+        "retries": 4,
+        "hedges": 2,
+    }
+    rows = LoaderRows()
+    rows.take(told_by(0, [0.1], store_servers={"h1:1": 30, "h2:1": 10}, **store), pid=1)
+    store |= {"store_delay_p50_s": 0.3}
+    other = told_by(1, [0.1], 3.0, 2, store_servers={"h1:1": 10}, **store)
+    rows.take(other, pid=2)
+
+    found = loader_summary(rows.figures())
+
+    assert found is not None
+    assert (found["retries"], found["store_reconnects"]) == (8, 2)
+    assert found["store_delay_p50_s"] == 0.3
+    assert dict(zip(found["store_servers"], found["store_served"], strict=True)) == {
+        "h1:1": 40,
+        "h2:1": 10,
+    }
+    assert loader_lines({"loader": found})[2] == (
+        "  loaders: the store answered in 300 ms (p50), 200 ms (p99), up to 1,088 "
+        "requests in flight; 8 retries, 4 hedges, 2 lost connections; by server: "
+        "h1:1 80.0%, h2:1 20.0%"
+    )
+
+
 def test_what_a_loader_tells_again_replaces_what_it_told_before():
     rows = LoaderRows()
     rows.take(told_by(0, [0.1]), pid=1)

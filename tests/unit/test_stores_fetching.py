@@ -183,7 +183,7 @@ def test_what_fails_for_the_moment_is_asked_for_again(act: Act) -> None:
         assert fetch(values) == []
 
         assert fetcher.counts.retries > 0
-        assert fetcher.window.size < 256
+        assert fetcher.at_once < 256
 
 
 def test_a_store_that_never_answers_well_fails_each_request_by_name() -> None:

@@ -43,6 +43,7 @@ _OPTIONS: Final = {
 }
 _SECRETS: Final = frozenset({"password", "pass", "pwd", "secret", "token"})
 _PORT_MAX: Final = 65535
+_MAGIC: Final = "*?["
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,22 @@ class Logins:
         with contextlib.suppress(RecordsError):
             self._last = login_of(self._address, self._environ)
         return self._last
+
+
+def is_of_library(name: str) -> bool:
+    """Return whether an address is of a store that a library reads."""
+    return urlsplit(name).scheme.lower() not in PORTS
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether a path of a store names several objects."""
+    return any(one in path for one in _MAGIC)
+
+
+def fixed_part(pattern: str) -> str:
+    """Return what all keys begin with that a pattern matches."""
+    places = [pattern.find(one) for one in _MAGIC if one in pattern]
+    return pattern[: min(places)] if places else pattern
 
 
 def login_of(address: StoreAddress, environ: Mapping[str, str] = os.environ) -> Login:

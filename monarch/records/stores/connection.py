@@ -54,6 +54,9 @@ class Connection:
     Args:
         address: what the name of the endpoint means, as of `socket.getaddrinfo`.
 
+    Attributes:
+        is_open: requests can be sent, now or after others.
+
     Raises:
         ConnectionLostError: the server refuses at once.
     """
@@ -65,6 +68,7 @@ class Connection:
         self.endpoint = endpoint
         self.exchange = talk(endpoint)
         self._out = bytearray()
+        self.is_open = False
         self._greeted = False
         self._is_connecting = True
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -92,11 +96,6 @@ class Connection:
         return selectors.EVENT_READ
 
     @property
-    def is_open(self) -> bool:
-        """Whether requests can be sent, now or after others."""
-        return self._greeted and self.exchange.ready and not self.exchange.ended
-
-    @property
     def can_ask(self) -> bool:
         """Whether one more request may be sent."""
         return self.is_open and self.exchange.load < self.exchange.capacity
@@ -118,6 +117,7 @@ class Connection:
             self._send()
         if events & selectors.EVENT_READ:
             self._receive()
+        self.is_open = self.exchange.ready and not self.exchange.ended
 
     def close(self) -> None:
         """End the connection."""

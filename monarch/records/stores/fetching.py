@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-import os
 import random
-import selectors
 import threading
 import time
 from collections import deque
@@ -26,9 +24,10 @@ from monarch.records.stores.connection import (
     ConnectionLostError,
     UntrustedError,
 )
+from monarch.records.stores.connections import Connections
 from monarch.records.stores.exchange import ExchangeError, Failure, Fault, Wanted
 from monarch.records.stores.flights import Flight, Flights
-from monarch.records.stores.pool import AWAY_PAUSE_MAX_S, DOWN_S, PAUSE_S, Pool, Pools
+from monarch.records.stores.pool import AWAY_PAUSE_MAX_S, DOWN_S, PAUSE_S
 from monarch.records.stores.ways import Ended, Fetch, FetchCounts, Way
 from monarch.records.stores.window import Delays, Window
 
@@ -37,9 +36,20 @@ PAUSE_MAX_S: Final = 5.0
 CONNECT_S: Final = 5.0
 PASSED_BY_MAX: Final = 256
 """So many requests whose server is away are passed by for others behind them."""
-BEGINNING_MAX: Final = 16
-"""So many connections to one server begin at once."""
+RETRIED_SHARE: Final = 0.1
+RETRIED_MIN: Final = 256
+"""Once a larger share of the requests, and more than so many, were asked for again, all
+pauses are the longest ones."""
+HANDED_AT_ONCE: Final = 32
+"""So many requests that have ended are handed over together, if more come at once."""
+NAP_SHARE: Final = 1 / 100
+NAP_MAX_S: Final = 0.001
+"""For this share of a round trip replies are let come, as each turn costs as much as
+some replies do."""
+NAP_MIN_S: Final = 0.0002
 _LOOK_S: Final = 0.05
+_HELD_S: Final = 0.001
+"""How long requests wait that the pace holds back."""
 _PATIENT: Final = frozenset({Fault.BUSY, Fault.AWAY})
 _FINAL: Final = frozenset({Fault.MISSING, Fault.CHANGED, Fault.DENIED, Fault.REFUSED})
 
@@ -58,23 +68,19 @@ class Fetcher:
     def __init__(self, way: Way, window: Window, ended: Ended) -> None:
         self.counts = FetchCounts()
         self.delays = Delays()
+        self._window = window
+        self._way = way
         self._ended = ended
         self._over: list[Fetch] = []
-        self.window = window
-        self._way = way
         self._given: deque[Fetch] = deque()
         self._waiting: deque[Fetch] = deque()
         self._later: list[tuple[float, int, Fetch]] = []
         self._flights = Flights()
-        self._pools = Pools(way)
-        self._since: dict[Connection, float] = {}
-        self._watched: dict[Connection, int] = {}
-        self._asked: set[Connection] = set()
+        self._connections = Connections(way)
+        self._asked: dict[Connection, None] = {}
         self._chance = random.Random()
         self._serial = 0
-        self._select = selectors.DefaultSelector()
-        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._select.register(self._woken, selectors.EVENT_READ)
+        self._is_held = False
         self._looked_s = 0.0
         self._ends = False
         self._broken: RecordsError | None = None
@@ -87,12 +93,17 @@ class Fetcher:
     @property
     def servers(self) -> dict[str, int]:
         """How many requests each server has answered, by its address."""
-        return self._pools.served()
+        return self._connections.pools.served()
 
     @property
     def hedges(self) -> int:
         """How many late requests were sent elsewhere as well."""
         return self._flights.twins
+
+    @property
+    def at_once(self) -> int:
+        """How many requests may be in flight now."""
+        return self._window.size
 
     @property
     def waiting(self) -> int:
@@ -103,23 +114,16 @@ class Fetcher:
         """Have Records fetched, in this order, after those that were given before."""
         self._given.extend(fetches)
         if self._broken is None:
-            self._ring()
+            self._connections.ring()
         else:
             self._end_broken()
 
     def close(self) -> None:
         """End all connections; what is in flight is not fetched any more."""
         self._ends = True
-        self._ring()
+        self._connections.ring()
         self._thread.join()
-        os.close(self._woken)
-        os.close(self._wake)
-
-    def _ring(self) -> None:
-        try:
-            os.write(self._wake, b"x")
-        except BlockingIOError:  # it is woken already
-            return
+        self._connections.close_bell()
 
     # -- the thread ---------------------------------------------------------------
 
@@ -133,37 +137,45 @@ class Fetcher:
             self._broken = RecordsError(f"{self._way.name}: fetching failed: {error!r}")
             self._end_broken()
         finally:
-            for connection in self._watched:
-                connection.close()
-            self._select.close()
+            self._connections.close()
 
     def _end_broken(self) -> None:
         """End all requests after a fault of the thread itself."""
         assert self._broken is not None
         self._waiting.extend(self._flights.clear())
         self._end_all(self._broken)
-        over, self._over = self._over, []
-        self._ended(over)
+        self._hand_over()
 
     def _turn(self) -> None:
         now_s = time.monotonic()
         self._take_given()
         self._take_later(now_s)
         self._send(now_s)
-        for key, events in self._select.select(self._patience_s(now_s)):
-            if key.fd == self._woken:
-                os.read(self._woken, 4096)
-            else:
-                self._serve(key.data, events)
+        self._nap()
+        found = self._connections.wait(self._patience_s(now_s))
+        for connection, events in found:
+            self._serve(connection, events)
         now_s = time.monotonic()
         if now_s >= self._looked_s + _LOOK_S:
             self._looked_s = now_s
             self._give_up_late(now_s)
             self._hedge(now_s)
-            self._look_for_servers(now_s)
-        if self._over:
-            over, self._over = self._over, []
-            self._ended(over)
+            self._connections.look_for_servers(now_s)
+        if self._connections.given_up:
+            told, self._connections.given_up = self._connections.given_up, ""
+            self._end_all(self._told(told, Fault.FAILED))
+        if self._over and (not found or len(self._over) >= HANDED_AT_ONCE):
+            self._hand_over()
+
+    def _nap(self) -> None:
+        """Let replies come, where the round trip is long."""
+        nap_s = min(NAP_MAX_S, NAP_SHARE * self._window.round_trip_s)
+        if nap_s >= NAP_MIN_S and self._flights:
+            time.sleep(nap_s)
+
+    def _hand_over(self) -> None:
+        over, self._over = self._over, []
+        self._ended(over)
 
     def _take_given(self) -> None:
         while self._given:
@@ -176,32 +188,41 @@ class Fetcher:
 
     def _patience_s(self, now_s: float) -> float:
         """Return how long nothing has to be done, if nothing comes."""
+        if self._over:
+            return 0.0
+        if self._is_held:
+            return _HELD_S
         if self._later:
             return max(0.0, min(_LOOK_S, self._later[0][0] - now_s))
-        return _LOOK_S if self._flights or self._waiting or self._since else 1.0
+        is_busy = self._flights or self._waiting or self._connections.are_beginning
+        return _LOOK_S if is_busy else 1.0
 
     # -- requests -----------------------------------------------------------------
 
     def _send(self, now_s: float) -> None:
         """Send what the window and the connections allow, in order."""
         passed_by: list[Fetch] = []
-        while self._waiting and len(passed_by) < PASSED_BY_MAX:
+        left = paced = self._window.pace(now_s)
+        while self._waiting and left > 0 and len(passed_by) < PASSED_BY_MAX:
             fetch = self._waiting[0]
             size = max(0, fetch.wanted.length)
-            if not self.window.allows(len(self._flights), self._flights.bytes, size):
+            if not self._window.allows(len(self._flights), self._flights.bytes, size):
                 break
-            connection = self._connection_for(fetch, now_s)
-            if connection is None and len(self._pools) <= 1:
+            connection = self._connections.best_for(fetch, now_s)
+            if connection is None and len(self._connections.pools) <= 1:
                 break
             self._waiting.popleft()
             if connection is None:
                 passed_by.append(fetch)
             else:
                 self._ask(fetch, connection, now_s)
+                left -= 1
+        self._window.sent(paced - left)
+        self._is_held = bool(self._waiting) and left <= 0
         self._waiting.extendleft(reversed(passed_by))
-        for connection in [*self._asked]:
+        asked, self._asked = self._asked, {}
+        for connection in asked:
             self._serve(connection, 0)
-        self._asked.clear()
 
     def _ask(self, fetch: Fetch, connection: Connection, now_s: float) -> None:
         self._serial += 1
@@ -216,8 +237,7 @@ class Fetcher:
         self, fetch: Fetch, connection: Connection, place: memoryview | None
     ) -> None:
         connection.ask(Wanted(self._serial, *fetch.wanted[1:]), place)
-        self._pools.of(connection.endpoint).note(connection)
-        self._asked.add(connection)
+        self._asked[connection] = None
 
     def _end(self, fetch: Fetch, error: RecordsError | None) -> None:
         if error is None:
@@ -257,10 +277,7 @@ class Fetcher:
         elif exchange.ended and not exchange.pending():
             self._drop(connection)
         else:
-            if connection.is_open:
-                self._since.pop(connection, None)
-            self._pools.of(connection.endpoint).note(connection)
-            self._watch(connection)
+            self._connections.note(connection)
 
     def _take_replies(self, connection: Connection) -> None:
         exchange, now_s = connection.exchange, time.monotonic()
@@ -273,10 +290,10 @@ class Fetcher:
                 delay_s = now_s - flight.sent_s
                 self.delays.note(delay_s)
                 served += 1
-                self.window.replied(now_s, delay_s, is_full=is_full)
+                self._window.replied(now_s, delay_s, is_full=is_full)
                 self._succeed(flight.fetch)
         exchange.done.clear()
-        self._pools.of(connection.endpoint).served += served
+        self._connections.pools.of(connection.endpoint).served += served
         for failure in exchange.failed:
             fetch = self._flights.fail(failure.number)
             if fetch is not None:
@@ -290,14 +307,14 @@ class Fetcher:
             self._end(fetch, self._error(fetch, failure.text, fault))
             return
         if fault in _PATIENT:
-            self.window.lost(now_s)
+            self._window.lost(now_s)
             self._wait(fetch, failure.text, now_s)
             return
         moved = None
         if fault in (Fault.MOVED, Fault.ASKED):
-            is_away = self._pools.is_away(fetch.wanted.key)
+            is_away = self._connections.pools.is_away(fetch.wanted.key)
             moved = self._way.moved(failure, is_away=is_away)
-        if moved is not None and self._pools.of(moved).failures:
+        if moved is not None and self._connections.pools.of(moved).failures:
             # The store does not know yet that this server is away.
             self._wait(fetch, failure.text, now_s)
             return
@@ -325,6 +342,8 @@ class Fetcher:
             self._end(fetch, self._error(fetch, told, Fault.FAILED))
             return
         most_s = min(PAUSE_MAX_S, PAUSE_S * 2**fetch.attempts)
+        if self.counts.retries > RETRIED_MIN + RETRIED_SHARE * self.counts.requests:
+            most_s = PAUSE_MAX_S
         self._pause(fetch, now_s, 0.0 if at_once else most_s)
 
     def _pause(self, fetch: Fetch, now_s: float, most_s: float) -> None:
@@ -348,10 +367,9 @@ class Fetcher:
             if fetch is not None:
                 self._again(fetch, f"no reply after {limit_s:.1f} s", now_s)
         if late:
-            self.window.lost(now_s)
-        for connection, since_s in [*self._since.items()]:
-            if now_s - since_s > CONNECT_S:
-                self._lose(connection, f"no answer after {CONNECT_S:.0f} s")
+            self._window.lost(now_s)
+        for connection in self._connections.silent_since(now_s - CONNECT_S):
+            self._lose(connection, f"no answer after {CONNECT_S:.0f} s")
 
     def _hedge(self, now_s: float) -> None:
         """Ask elsewhere, too, for what takes much longer than others."""
@@ -360,7 +378,8 @@ class Fetcher:
         median_s = self.delays.of_share(0.5) or 0.0
         hedged = self._flights.to_be_hedged(now_s, median_s, self.counts.requests)
         for number, flight in hedged:
-            connection = self._pools.other_for(flight.fetch, flight.connection)
+            connections = self._connections
+            connection = connections.pools.other_for(flight.fetch, flight.connection)
             if connection is None:
                 continue
             self._serial += 1
@@ -369,67 +388,25 @@ class Fetcher:
 
     # -- connections --------------------------------------------------------------
 
-    def _connection_for(self, fetch: Fetch, now_s: float) -> Connection | None:
-        """Return a connection for a request; None: it has to wait for one."""
-        pool = self._pools.best_for(fetch, now_s)
-        if pool is None:
-            return None
-        best = pool.best()
-        is_idle = best is not None and not best.exchange.load
-        if (
-            not is_idle
-            and pool.beginning < max(BEGINNING_MAX, len(pool) // 2)
-            and len(pool) < self._way.connections_max
-            and pool.not_before_s <= now_s
-        ):
-            self._connect(pool, now_s)
-        return best
-
-    def _connect(self, pool: Pool, now_s: float) -> None:
-        try:
-            connection = pool.connect(self._way.begin(pool.endpoint))
-        except ConnectionLostError as error:
-            self._blame(pool, str(error), now_s)
-            return
-        self._since[connection] = now_s
-        self._watched[connection] = connection.events
-        self._select.register(connection, connection.events, connection)
-
-    def _look_for_servers(self, now_s: float) -> None:
-        """Connect to servers that were away: they are asked for nothing until then."""
-        for pool in self._pools.to_be_tried(now_s):
-            self._connect(pool, now_s)
-
-    def _watch(self, connection: Connection) -> None:
-        events = connection.events
-        if self._watched[connection] != events:
-            self._watched[connection] = events
-            self._select.modify(connection, events, connection)
-
-    def _drop(self, connection: Connection) -> None:
-        """Close a connection that has nothing in flight any more."""
-        self._select.unregister(connection)
-        self._pools.of(connection.endpoint).remove(connection)
-        self._since.pop(connection, None)
-        self._asked.discard(connection)
-        del self._watched[connection]
-        connection.close()
+    def _drop(self, connection: Connection) -> bool:
+        """Close a connection; return whether it has been greeted."""
+        self._asked.pop(connection, None)
+        return self._connections.drop(connection)
 
     def _lose(self, connection: Connection, text: str) -> None:
         """Close a connection that has failed; what was in flight is asked for again."""
         now_s = time.monotonic()
         numbers = connection.exchange.pending()
-        was_open = connection not in self._since
-        self._drop(connection)
+        was_open = self._drop(connection)
         self.counts.reconnects += was_open
         if numbers:
-            self.window.lost(now_s)
+            self._window.lost(now_s)
         for number in numbers:
             fetch = self._flights.fail(number)
             if fetch is not None:
                 self._again(fetch, f"{connection.endpoint}: {text}", now_s)
         if not was_open:
-            self._blame(self._pools.of(connection.endpoint), text, now_s)
+            self._connections.blame(connection, text, now_s)
 
     def _refuse(self, connection: Connection, text: str, fault: Fault) -> None:
         """End all requests: the store does not talk with this client."""
@@ -449,13 +426,3 @@ class Fetcher:
         advice = self._way.advice(fault)
         told = f"{self._way.name}: {text}"
         return RecordsError(f"{told}; {advice}" if advice else told)
-
-    def _blame(self, pool: Pool, text: str, now_s: float) -> None:
-        """Note that a server cannot be reached; end all once none can for too long.
-
-        A store that has never answered is soon given up: its address is wrong, perhaps.
-        """
-        log.info("store connection failed endpoint=%s error=%s", pool.endpoint, text)
-        self._pools.blame(pool, now_s)
-        if self._pools.are_given_up(now_s, has_answered=bool(self.counts.requests)):
-            self._end_all(self._told(f"{pool.endpoint}: {text}", Fault.FAILED))

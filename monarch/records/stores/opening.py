@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,13 +19,18 @@ from monarch.atomic_file import whole_file
 from monarch.config.request import state_directory
 from monarch.kept_files import KeptFiles
 from monarch.records.errors import RecordsError
-from monarch.records.index import RecordIndex
+from monarch.records.index import Progress, RecordIndex, no_progress
 from monarch.records.keys import IDENTITY_BYTES, KeyIndex
 from monarch.records.saved import BYTES_MAX, FILES_MAX, SavedRecordIndexes
-from monarch.records.stores.address import StoreAddress
+from monarch.records.stores.address import (
+    StoreAddress,
+    fixed_part,
+    is_of_library,
+    is_pattern,
+)
 from monarch.records.stores.http import Tags
 from monarch.records.stores.kept import KeptIndex, fetch_kept, find_kept
-from monarch.records.stores.packed import fixed_part, index_packed, is_pattern, matching
+from monarch.records.stores.packed import index_packed, matching
 from monarch.records.stores.source import Waiter, index_of, way_of
 
 if TYPE_CHECKING:
@@ -40,7 +46,11 @@ log = logging.getLogger("monarch.records")
 
 
 def open_store(
-    name: str, *, fresh: bool, environ: Mapping[str, str] = os.environ
+    name: str,
+    progress: Progress = no_progress,
+    *,
+    fresh: bool,
+    environ: Mapping[str, str] = os.environ,
 ) -> tuple[RecordIndex, bool]:
     """Return the index of a store, and whether it was read or made now.
 
@@ -49,27 +59,43 @@ def open_store(
     Raises:
         RecordsError: the store cannot be read.
     """
+    if is_of_library(name):
+        from monarch.records.stores.library import listed
+
+        keys = listed(name, progress)
+        if name.endswith("/"):
+            return index_of(keys), True
+        return _packed(keys, environ, progress, fresh=fresh)
     address = StoreAddress.parse(name)
     kept_name = address.options.get("index")
     if kept_name is not None:
         keys, made = _kept(address, kept_name, environ, fresh=fresh)
         return index_of(keys), made
     if address.kind == "http":
-        return _packed(_found_by_http(address, environ), environ, fresh=fresh)
+        found = _found_by_http(address, environ)
+        return _packed(found, environ, progress, fresh=fresh)
     if address.kind == "s3" and not address.path.endswith("/") and address.path:
-        return _packed(_found_in_bucket(address, environ), environ, fresh=fresh)
+        found = _found_in_bucket(address, environ, progress)
+        return _packed(found, environ, progress, fresh=fresh)
     with closing(client_of(address, environ)) as client:
-        return index_of(client.listed()), True
+        return index_of(client.listed(partial(_told_listed, progress))), True
 
 
-def _found_in_bucket(address: StoreAddress, environ: Mapping[str, str]) -> KeyIndex:
+def _told_listed(progress: Progress, found: int) -> None:
+    progress("listed", found, 0)
+
+
+def _found_in_bucket(
+    address: StoreAddress, environ: Mapping[str, str], progress: Progress
+) -> KeyIndex:
     """Return the objects that a path of a bucket names: one, or all of a pattern.
 
     Keys in it are whole: its address is the bucket's.
     """
     whole = replace(address.with_index(None), path="")
     with closing(_bucket_client(whole, environ)) as client:
-        listed = client.listed_at(fixed_part(address.path))
+        told = partial(_told_listed, progress)
+        listed = client.listed_at(fixed_part(address.path), told)
     if is_pattern(address.path):
         return matching(listed, address.path)
     try:
@@ -113,7 +139,7 @@ def _found_by_http(address: StoreAddress, environ: Mapping[str, str]) -> KeyInde
 
 
 def _packed(
-    keys: KeyIndex, environ: Mapping[str, str], *, fresh: bool
+    keys: KeyIndex, environ: Mapping[str, str], progress: Progress, *, fresh: bool
 ) -> tuple[RecordIndex, bool]:
     """Return the index of packed objects: as it was saved, if they are the same."""
     saved = SavedRecordIndexes.of(environ)
@@ -121,7 +147,7 @@ def _packed(
     if not fresh and (found := saved.load(name)) is not None:
         return found, False
     with closing(Waiter(way_of(keys.store, keys.details, environ))) as waiter:
-        index = index_packed(waiter, keys)
+        index = index_packed(waiter, keys, partial(progress, "indexed"))
     saved.save(name, index)
     return index, True
 

@@ -25,7 +25,6 @@ WINDOW_BYTES: Final = 16 << 20
 would take longer than the bytes do."""
 REQUEST_BYTES: Final = 4 << 20
 INDEXED_AT_ONCE: Final = 8
-_MAGIC: Final = "*?["
 
 
 class StoreReader(HeaderReader):
@@ -76,17 +75,6 @@ class StoreReader(HeaderReader):
 
     def check_unchanged(self) -> None:
         """Do nothing: each range came with the identity of the object."""
-
-
-def is_pattern(path: str) -> bool:
-    """Return whether a path of a store names several objects."""
-    return any(one in path for one in _MAGIC)
-
-
-def fixed_part(pattern: str) -> str:
-    """Return what all keys begin with that a pattern matches."""
-    places = [pattern.find(one) for one in _MAGIC if one in pattern]
-    return pattern[: min(places)] if places else pattern
 
 
 def matching(keys: KeyIndex, pattern: str) -> KeyIndex:

@@ -18,7 +18,9 @@ PAUSE_S: Final = 0.05
 AWAY_PAUSE_MAX_S: Final = 0.5
 """The longest pause before a server that is away is tried again: so late, at most, is
 its return noticed."""
-ROW: Final = 8
+ROW: Final = 16
+"""So many requests in a row go to one connection: each sent packet and each look for
+the best connection costs more than a request does."""
 PROBE_S: Final = 0.1
 """Between two questions who has replaced a server of a cluster."""
 DOWN_S: Final = 30.0
@@ -49,7 +51,7 @@ class Pool:
         self._idle: dict[Connection, None] = {}
         self._pipelines = True
         self._last: Connection | None = None
-        self._row = 0
+        self._left = 0
         self._beginning: dict[Connection, None] = {}
         self._addresses: list[tuple[int, tuple[str, int]]] = []
 
@@ -65,29 +67,30 @@ class Pool:
         """How many connections have not been greeted yet."""
         return len(self._beginning)
 
-    def best(self) -> Connection | None:
-        """Return a connection with little to do; None: all are full.
+    def take(self) -> Connection | None:
+        """Return a connection that takes one more request, and must get it.
 
-        The one with the least to do gets some requests in a row: to look for it costs
-        more than a request does.
+        None: all are full. The one with the least to do gets some in a row.
         """
-        if self._idle:
-            return next(reversed(self._idle))
-        if not self._pipelines:
-            return None
         last = self._last
-        if last is not None and self._row < ROW and last.can_ask:
-            self._row += 1
+        if last is not None and self._left and last.can_ask:
+            self._left -= 1
+            self._idle.pop(last, None)
             return last
-        free = [one for one in self._connections if one.can_ask]
-        self._last = min(free, key=lambda one: one.exchange.load, default=None)
-        self._row = 0
-        return self._last
+        if self._idle:
+            last, _ = self._idle.popitem()
+        else:
+            last = self.take_other(None) if self._pipelines else None
+        self._last, self._left = last, ROW - 1
+        return last
 
-    def other(self, than: Connection) -> Connection | None:
-        """Return the connection with the least to do beside one."""
+    def take_other(self, than: Connection | None) -> Connection | None:
+        """Return the connection with the least to do beside one, as `take` does."""
         free = [one for one in self._connections if one.can_ask and one is not than]
-        return min(free, key=lambda one: one.exchange.load, default=None)
+        found = min(free, key=lambda one: one.exchange.load, default=None)
+        if found is not None:
+            self._idle.pop(found, None)
+        return found
 
     def note(self, connection: Connection) -> None:
         """Note that a connection has more or less to do than before."""
@@ -183,14 +186,18 @@ class Pools:
         return next((pool for pool in pools if not pool.failures), best)
 
     def other_for(self, fetch: Fetch, than: Connection) -> Connection | None:
-        """Return a connection that may answer sooner, of another server if one can."""
+        """Return a connection that may answer sooner, of another server if one can.
+
+        It must get the request, see `Pool.take`.
+        """
         endpoints = self._way.endpoints(fetch.wanted.key)
         if self._way.has_copies:
             for endpoint in endpoints:
-                best = self.of(endpoint).best()
-                if endpoint != than.endpoint and best is not None:
-                    return best
-        return self.of(than.endpoint).other(than)
+                if endpoint != than.endpoint:
+                    best = self.of(endpoint).take_other(than)
+                    if best is not None:
+                        return best
+        return self.of(than.endpoint).take_other(than)
 
     def is_away(self, key: bytes) -> bool:
         """Return whether the best server of a key cannot be reached."""
@@ -212,13 +219,12 @@ class Pools:
             if pool.failures and not len(pool) and pool.not_before_s <= now_s
         ]
 
-    def are_given_up(self, now_s: float, *, has_answered: bool) -> bool:
+    def are_given_up(self, now_s: float) -> bool:
         """Return whether no server can be reached for too long.
 
-        Args:
-            has_answered: the store has; the address of any other is wrong, perhaps.
+        A store that has never answered is soon given up: its address is wrong, perhaps.
         """
-        if has_answered:
+        if any(pool.served for pool in self._pools.values()):
             return all(
                 pool.failures and now_s - pool.failing_since_s > DOWN_S
                 for pool in self._pools.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -88,17 +89,28 @@ class RedisClient:
     def listed(self, progress: Callable[[int], None] = lambda found: None) -> KeyIndex:
         """Return an index of all strings of the database, in the order of their keys.
 
+        The servers of a cluster are listed at the same time.
+
         Raises:
             RecordsError: the server does not answer.
         """
-        keys: list[bytes] = []
-        with self._told():
-            for key in self._client.scan_iter(count=SCANNED, _type="string"):
+        found: list[bytes] = []
+
+        def scan(more: Mapping[str, Any]) -> None:
+            pages = self._client.scan_iter(count=SCANNED, _type="string", **more)
+            for key in pages:
                 if not key.startswith(PREFIX.encode()):
-                    keys.append(key)
-                if not len(keys) % SCANNED:
-                    progress(len(keys))
-            keys = sorted(set(keys))
+                    found.append(key)
+                    if not len(found) % SCANNED:
+                        progress(len(found))
+
+        with self._told():
+            nodes: list[dict[str, Any]] = [{}]
+            if self._is_cluster:
+                nodes = [{"target_nodes": one} for one in self._client.get_primaries()]
+            with ThreadPoolExecutor(len(nodes), "scan") as pool:
+                list(pool.map(scan, nodes))
+            keys = sorted(set(found))
             lengths = list(self._lengths(keys))
         return KeyIndex.of(self.address, keys, lengths, details=self.details)
 

@@ -13,13 +13,15 @@ import numpy as np
 from monarch.records.errors import RecordsError
 from monarch.records.index import UNIT, Range, RecordIndex
 from monarch.records.keys import UNKNOWN_LENGTH, KeyIndex
-from monarch.records.stores.address import StoreAddress
+from monarch.records.stores.address import StoreAddress, is_of_library
 from monarch.records.stores.cassandra import CqlWay
 from monarch.records.stores.exchange import Wanted
 from monarch.records.stores.fetching import Fetcher
+from monarch.records.stores.library import LibraryWay
 from monarch.records.stores.redis import RedisWay
 from monarch.records.stores.s3 import HttpWay
-from monarch.records.stores.ways import Fetch, Way
+from monarch.records.stores.threads import ThreadFetcher
+from monarch.records.stores.ways import Ended, Fetch, Fetching, Way
 from monarch.records.stores.window import Window
 
 _AT_ONCE: Final = 64
@@ -29,9 +31,9 @@ _BYTES_MAX: Final = 256 << 20
 class Waiter:
     """Fetches from a store, and waits for it; several threads may ask at once."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: Way | LibraryWay) -> None:
         window = Window(_AT_ONCE, _AT_ONCE, _BYTES_MAX)
-        self._fetcher = Fetcher(way, window, self._deliver)
+        self._fetcher = fetcher_of(way, window, self._deliver)
 
     def __repr__(self) -> str:
         return f"<Waiter for {self._fetcher!r}>"
@@ -86,7 +88,7 @@ class StoreSource:
         """Return how another process makes the same source; it connects itself."""
         return StoreSource, (self.index,)
 
-    def way(self) -> Way:
+    def way(self) -> Way | LibraryWay:
         """Return how the store is reached, with the secrets of now.
 
         Raises:
@@ -109,14 +111,14 @@ class StoreSource:
     def wanted(self, ranges: Sequence[Range]) -> list[Wanted]:
         """Return the requests for some ranges."""
         rows = self.keys.rows([one.object for one in ranges])
-        found = []
-        for (_, offset, length), (key, size, identity) in zip(
-            ranges, rows, strict=True
-        ):
-            whole = offset == 0 and length in (size, UNKNOWN_LENGTH)
-            asked = -1 if length == UNKNOWN_LENGTH else length
-            found.append(Wanted(0, key, offset, asked, whole, identity))
-        return found
+        return [
+            Wanted(0, key, offset, length, offset == 0 and length == size, identity)
+            if length != UNKNOWN_LENGTH
+            else Wanted(0, key, offset, -1, offset == 0, identity)
+            for (_, offset, length), (key, size, identity) in zip(
+                ranges, rows, strict=True
+            )
+        ]
 
     def selected(self, index: RecordIndex) -> StoreSource:
         """Return a source of the same store with another index."""
@@ -130,9 +132,21 @@ class StoreSource:
                 self._waiter = None
 
 
+def fetcher_of(way: Way | LibraryWay, window: Window, ended: Ended) -> Fetching:
+    """Return what fetches from a store, in threads of its own.
+
+    Args:
+        window: how many requests are in flight.
+        ended: takes those that have ended; any thread calls it.
+    """
+    if isinstance(way, LibraryWay):
+        return ThreadFetcher(way, window, ended)
+    return Fetcher(way, window, ended)
+
+
 def way_of(
     store: str, details: Mapping[str, object], environ: Mapping[str, str] = os.environ
-) -> Way:
+) -> Way | LibraryWay:
     """Return how a store is reached.
 
     Args:
@@ -142,6 +156,8 @@ def way_of(
     Raises:
         RecordsError: the address cannot be used, or its secrets cannot be read.
     """
+    if is_of_library(store):
+        return LibraryWay(store)
     address = StoreAddress.parse(store)
     if address.kind == "redis":
         slots = details.get("slots", [])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from monarch.records.errors import RecordsError
 from monarch.records.stores.connection import Endpoint, Talk
 from monarch.records.stores.exchange import Failure, Fault, Wanted
+from monarch.records.stores.window import Delays
 
 
 class Way(Protocol):
@@ -88,3 +89,37 @@ class FetchCounts:
     late: int = 0
     reconnects: int = 0
     most_in_flight: int = 0
+
+
+class Fetching(Protocol):
+    """What fetches Records of a store, in threads of its own.
+
+    Attributes:
+        counts: what was fetched.
+        delays: how long the last replies took.
+    """
+
+    counts: FetchCounts
+    delays: Delays
+
+    @property
+    def at_once(self) -> int:
+        """How many requests may be in flight now."""
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait to be sent."""
+
+    @property
+    def hedges(self) -> int:
+        """How many late requests were sent elsewhere as well."""
+
+    @property
+    def servers(self) -> Mapping[str, int]:
+        """How many requests each server has answered, by its address."""
+
+    def start(self, fetches: Sequence[Fetch]) -> None:
+        """Have Records fetched, in this order, after those that were given before."""
+
+    def close(self) -> None:
+        """End all connections; what is in flight is not fetched any more."""

@@ -2,10 +2,15 @@
 
 It begins with one batch and doubles with each round trip, until it has reached its
 limit, or a queue builds up on the way; then a few requests more or less with each round
-trip keep that queue short (Brakmo and Peterson, "TCP Vegas", 1995). The end of the
+trip keep that queue short (Brakmo and Peterson, "TCP Vegas", 1995), fewer near what the
+way carried before a loss (Ha, Rhee and Xu, "CUBIC", 2008). The end of the
 doubling by a rising delay is HyStart's (Ha and Rhee, 2011). Time-outs, lost connections
 and a store that asks for fewer requests shrink it (AIMD: Chiu and Jain, 1989). A limit
 that the user has chosen is reached whatever the delays are: only losses shrink it.
+
+Once the round trip is known, requests leave evenly over it, as a burst would overflow a
+short queue that the same requests, one after the other, never fill (Aggarwal, Savage
+and Anderson, "Understanding the Performance of TCP Pacing", 2000).
 """
 
 from __future__ import annotations
@@ -14,17 +19,41 @@ from collections import deque
 from typing import Final
 
 SHRINK: Final = 0.7
-"""What is left of the window after a loss, once in a round trip."""
+"""What is left of the window after a loss."""
+LOSS_ROUNDS: Final = 1.5
+"""After a loss, others within so many round trips are of the same burst."""
+FIRST_ROUNDS: Final = 2
+"""The first requests leave as a burst: a loss within so many round trips does not show
+what the way carries."""
 SAMPLES: Final = 8
 """The least of so many delays shows a queue: single replies may be late."""
 QUEUE_MIN_S: Final = 0.004
 QUEUE_SHARE: Final = 1 / 16
 """A delay above the minimum by the larger of these indicates a queue."""
+QUIET_SHARE: Final = 1 / 4
+"""Of that, a delay above the minimum by less indicates that there is no queue."""
+LATE_SHARE: Final = 1 / 4
+"""The last part of a round trip, whose least delay shows the queue at its end."""
 LEAST: Final = 4
 STEP_SHARE: Final = 1 / 16
-"""Of the window, by which it follows the queue in a round trip."""
+"""Of the window, by which it follows the queue in a round trip, at most."""
+BELOW_SHARE: Final = 1 / 8
+"""The same, as long as it is less than nine tenths of what the way has carried."""
+NEAR_SHARE: Final = 1 / 32
+"""The same, up to eleven tenths of that."""
+NEAR: Final = 0.1
+CARRIED_DECAY: Final = 0.98
+"""What the way has carried in a round trip is forgotten by this factor each."""
 DELAY_LIFE_S: Final = 10.0
 """After so long the least delay is measured anew: a way may have become longer."""
+
+PACED_MIN_S: Final = 0.005
+"""On a shorter way requests leave at once."""
+PACE_FACTOR: Final = 1.25
+"""They leave faster than the window is turned over, by this: else it is never full."""
+BURST_S: Final = 0.002
+"""What could have left in this time may leave together."""
+AT_ONCE: Final = 1 << 30
 
 DELAYS: Final = 512
 """How many delays are remembered."""
@@ -86,9 +115,15 @@ class Window:
         self._least_s = float("inf")
         self._least_until_s = float("inf")
         self._recent: deque[float] = deque(maxlen=SAMPLES)
+        self._rounds = 0
         self._round_until_s = 0.0
         self._round_least_s = float("inf")
+        self._round_replies = 0
+        self._most = 0.0  # replies of a round trip
+        self._carried = 0.0  # the same, at the last queue or loss
         self._shrunk_until_s = 0.0
+        self._paced_s = 0.0
+        self._credit = 0.0
 
     def __repr__(self) -> str:
         return f"<Window of {self.size}>"
@@ -115,6 +150,24 @@ class Window:
             return True
         return requests < self.size and size_bytes + next_bytes <= self._bytes_max
 
+    def pace(self, now_s: float) -> int:
+        """Return how many requests may leave now, as far as the pace allows.
+
+        `sent` tells how many have left.
+        """
+        round_trip_s = self.round_trip_s
+        if round_trip_s < PACED_MIN_S:
+            return AT_ONCE
+        rate = PACE_FACTOR * self._size / round_trip_s
+        earned = (now_s - self._paced_s) * rate
+        self._credit = min(self._credit + earned, max(1.0, BURST_S * rate))
+        self._paced_s = now_s
+        return int(self._credit)
+
+    def sent(self, requests: int) -> None:
+        """Note that requests have left."""
+        self._credit -= requests
+
     def replied(self, now_s: float, delay_s: float, *, is_full: bool = True) -> None:
         """Note a reply.
 
@@ -123,6 +176,7 @@ class Window:
             is_full: the window held requests back; else a larger one helps nobody.
         """
         self._note_delay(now_s, delay_s)
+        self._round_replies += 1
         if self._doubles and self._has_queue(min(self._recent)):
             self._doubles = len(self._recent) < SAMPLES
         if self._doubles and is_full:
@@ -134,30 +188,50 @@ class Window:
         """Note a time-out, a lost connection, or a store that is overloaded."""
         if now_s < self._shrunk_until_s:
             return  # it is of the same round trip
-        self._doubles = False
+        self._doubles = self._doubles and self._rounds < FIRST_ROUNDS
+        self._carried = self._most
         self._size = max(float(min(LEAST, self.limit)), self._size * SHRINK)
-        self._shrunk_until_s = now_s + max(self.round_trip_s, QUEUE_MIN_S)
+        self._shrunk_until_s = now_s + LOSS_ROUNDS * max(self.round_trip_s, QUEUE_MIN_S)
 
     def _note_delay(self, now_s: float, delay_s: float) -> None:
         if delay_s <= self._least_s or now_s >= self._least_until_s:
             self._least_s = delay_s
             self._least_until_s = now_s + DELAY_LIFE_S
         self._recent.append(delay_s)
-        self._round_least_s = min(self._round_least_s, delay_s)
+        if now_s >= self._round_until_s - LATE_SHARE * self._least_s:
+            self._round_least_s = min(self._round_least_s, delay_s)
+
+    @property
+    def _slack_s(self) -> float:
+        return max(QUEUE_MIN_S, QUEUE_SHARE * self._least_s)
 
     def _has_queue(self, delay_s: float) -> bool:
-        if not self._by_delay:
-            return False
-        slack_s = max(QUEUE_MIN_S, QUEUE_SHARE * self._least_s)
-        return delay_s > self._least_s + slack_s
+        return self._by_delay and delay_s > self._least_s + self._slack_s
+
+    def _step(self, is_full: bool) -> float:
+        """Return the share by which the window grows or shrinks after a round trip.
+
+        The queue is to be half as long as one that ends the doubling.
+        """
+        delay_s, least_s = self._round_least_s, self._least_s
+        if self._by_delay and delay_s > least_s + QUIET_SHARE * self._slack_s:
+            self._carried = self._most
+            share = (least_s + self._slack_s / 2) / delay_s - 1
+            return min(max(share, -STEP_SHARE), STEP_SHARE)
+        if not is_full:
+            return 0.0
+        if self._size < (1 - NEAR) * self._carried:
+            return BELOW_SHARE
+        if self._size < (1 + NEAR) * self._carried:
+            return NEAR_SHARE
+        return max(1 / self._size, STEP_SHARE)
 
     def _end_round(self, now_s: float, is_full: bool) -> None:
-        """Follow the queue of the round trip that has ended, by a few requests."""
         if not self._doubles:
-            queued = self._has_queue(self._round_least_s)
-            step = max(1.0, STEP_SHARE * self._size)
-            step = -step if queued else step * is_full
-            least = min(LEAST, self.limit)
-            self._size = float(min(max(self._size + step, least), self.limit))
+            size = self._size * (1 + self._step(is_full))
+            self._size = min(max(size, min(LEAST, self.limit)), float(self.limit))
+        self._rounds += 1
+        self._most = max(self._round_replies, CARRIED_DECAY * self._most)
+        self._round_replies = 0
         self._round_until_s = now_s + self._least_s
         self._round_least_s = float("inf")

@@ -1,0 +1,172 @@
+"""Stores that a library reads, by fsspec: gs://, az://, and whatever else it knows.
+
+They cost a thread for each request and more processor time than the stores that Monarch
+reads itself. Credentials are found by the library, where its users expect them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+from xxhash import xxh3_128_digest
+
+from monarch.records.errors import RecordsError
+from monarch.records.index import Progress
+from monarch.records.keys import IDENTITY_BYTES, KeyIndex
+from monarch.records.stores.address import PORTS, fixed_part, is_pattern
+from monarch.records.stores.exchange import Fault, Wanted
+
+_OWN: Final = ", ".join(f"{name}://" for name in PORTS)
+_BY_OBSTORE: Final = frozenset({"gs", "gcs", "az", "azure", "abfs", "abfss", "adl"})
+_TAGS: Final = ("etag", "ETag", "e_tag", "md5Hash", "generation", "version", "mtime")
+"""What shows that an object was changed, the best first, as libraries name it."""
+_told: set[str] = set()
+
+log = logging.getLogger("monarch.records")
+
+
+class LibraryWay:
+    """How a store is read by fsspec.
+
+    Keys are what follows its address, which ends with a slash.
+
+    Raises:
+        RecordsError: the library is not installed, or does not take the address.
+    """
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        if ":" in parts.netloc.rpartition("@")[0]:
+            raise RecordsError(
+                f"{parts.scheme}://: a password does not belong into an address; give "
+                "it to the library by its own variables or files"
+            )
+        self.name = address
+        self._scheme = parts.scheme.lower()
+
+    def __repr__(self) -> str:
+        return f"<LibraryWay {self.name}>"
+
+    @cached_property
+    def files(self) -> Any:
+        """The file system of the library."""
+        try:
+            import fsspec
+
+            if self._scheme in _BY_OBSTORE and (found := _by_obstore(self._scheme)):
+                return found
+            return fsspec.filesystem(self._scheme)
+        except ImportError as error:
+            text = f"it is none of {_OWN}, and others need a library"
+            hint = "pip install 'monarch-staging[objects]'"
+            raise RecordsError(f"{self.name}: {text}: {hint}") from error
+        except ValueError as error:  # fsspec does not know the scheme
+            text = f"{self._scheme}:// is no scheme of a store; use {_OWN}, or one of"
+            raise RecordsError(f"{text} fsspec, such as gs:// or az://") from error
+
+    def read(self, wanted: Wanted) -> bytes:
+        """Return some bytes of an object.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            PermissionError: it may not be read.
+            OSError: they cannot be read now.
+        """
+        path = self.name + wanted.key.decode()
+        if wanted.length < 0 or wanted.whole:
+            found: bytes = self.files.cat_file(path)
+        else:
+            end = wanted.offset + wanted.length
+            found = self.files.cat_file(path, start=wanted.offset, end=end)
+        return found
+
+    def advice(self, fault: Fault) -> str:
+        """Return what the user can do about a fault."""
+        if fault is Fault.DENIED:
+            return "check the credentials that the library of this store finds"
+        if fault in (Fault.MISSING, Fault.CHANGED):
+            return "list the store anew: open_records(..., fresh=True)"
+        return ""
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Have the errors of the library told in one line.
+
+        Raises:
+            RecordsError: for each of them.
+        """
+        try:
+            yield
+        except RecordsError:
+            raise
+        except Exception as error:  # libraries raise whatever their servers answer
+            told = " ".join(str(error).split()) or type(error).__name__
+            raise RecordsError(f"{self.name}: {told}") from error
+
+
+def _by_obstore(scheme: str) -> Any:
+    """Return the file system of obstore, which is faster; None: it is not installed."""
+    try:
+        from obstore.fsspec import FsspecStore
+    except ImportError:
+        return None
+    # Not by its `register`: that would replace what the program has chosen.
+    kind = type("ObjectStore", (FsspecStore,), {"protocol": scheme})
+    return kind(scheme)
+
+
+def listed(address: str, progress: Progress) -> KeyIndex:
+    """Return the objects that an address names: one, all of a pattern, or of a folder.
+
+    Raises:
+        RecordsError: there is none, or the store cannot be listed.
+    """
+    base = fixed_part(address).rpartition("/")[0] + "/"
+    way = LibraryWay(base)
+    with way.told():
+        rows = _rows(way, address)
+    progress("listed", len(rows), 0)
+    if not rows:
+        raise RecordsError(f"{address}: there is no object")
+    if address not in _told:
+        _told.add(address)
+        log.warning("monarch: %s is read by a library, which is slower", address)
+    names = sorted(rows)
+    tags = [_identity(rows[name]) for name in names]
+    return KeyIndex.of(
+        base,
+        [name.encode() for name in names],
+        [int(rows[name]["size"]) for name in names],
+        identities=np.frombuffer(b"".join(tags), f"V{IDENTITY_BYTES}"),
+    )
+
+
+def _rows(way: LibraryWay, address: str) -> dict[str, Mapping[str, Any]]:
+    """Return what is known of each object, by its key."""
+    files = way.files
+    root = files._strip_protocol(way.name).rstrip("/")  # the library has no other name
+    if is_pattern(address):
+        found = files.glob(address, detail=True)
+    elif address.endswith("/"):
+        found = files.find(address, detail=True)
+    else:
+        found = {files._strip_protocol(address): files.info(address)}
+    return {
+        path.removeprefix(root).lstrip("/"): row
+        for path, row in found.items()
+        if row.get("type") != "directory"
+    }
+
+
+def _identity(row: Mapping[str, Any]) -> bytes:
+    for name in _TAGS:
+        if row.get(name):
+            return xxh3_128_digest(os.fsencode(str(row[name])))
+    return bytes(IDENTITY_BYTES)

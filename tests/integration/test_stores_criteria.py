@@ -1,0 +1,178 @@
+"""What a loader over a store promises of its tail, memory, faults and ranks."""
+
+import multiprocessing
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monarch.loader import Loader
+from monarch.records import Records, open_records
+from monarch.records.keys import KeyIndex
+from monarch.records.stores.source import StoreSource, index_of
+from support.fake_s3 import Act, FakeS3
+from support.redis_servers import Redis, redis_server
+from support.store_ranks import read_as
+
+LOCAL = "127.0.0.1"
+CHANCE = random.Random(5)
+COUNT, BATCH = 480, 16
+USUAL_S, LATE_S = 0.06, 0.6
+VALUES, VALUE_BYTES = 64, 50_000
+RECORDS, WINDOW = 4096, 512
+MIB = 1 << 20
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeS3]:
+    """A bucket whose objects name their numbers."""
+    pytest.importorskip("botocore")
+    objects = {f"train/{n:04}": b"%04d" % n * 50 for n in range(COUNT)}
+    with FakeS3(objects).served() as server:
+        server.use(monkeypatch)
+        yield server
+
+
+@pytest.fixture
+def server(tmp_path: Path, tool: Callable[[str], str]) -> Iterator[Redis]:
+    """A server with some values."""
+    tool("redis-server")
+    with redis_server(tmp_path / "redis") as one:
+        one.set({b"v%d" % n: CHANCE.randbytes(VALUE_BYTES) for n in range(VALUES)})
+        yield one
+
+
+def shared_values(server: Redis, count: int) -> Records:
+    """Many Records, which take turns with the values of a server."""
+    keys = [b"v%d" % (number % VALUES) for number in range(count)]
+    index = KeyIndex.of(f"redis://{LOCAL}:{server.port}/0", keys, [VALUE_BYTES] * count)
+    return Records(StoreSource(index_of(index)), True)
+
+
+def read(loader: Loader) -> list[int]:
+    """The numbers of an epoch; each payload is the one of its number."""
+    found: list[int] = []
+    for batch in loader:
+        for number, record in zip(batch.ids.tolist(), batch.records, strict=True):
+            assert bytes(record) == b"%04d" % number * 50
+            found.append(number)
+    return found
+
+
+def test_late_replies_cost_half_the_time_out_of_order(bucket: FakeS3) -> None:
+    """5% of the replies take ten times as long; the window is four batches."""
+    bucket.act = lambda serial, key: Act(late_s=LATE_S if serial % 20 == 7 else USUAL_S)
+    records = open_records("s3://bucket/train/")
+
+    def seconds(*, in_order: bool) -> float:
+        with Loader(records, BATCH, window=4 * BATCH, in_order=in_order) as loader:
+            assert sorted(read(loader)) == list(range(COUNT))
+            began_s = time.monotonic()
+            assert sorted(read(loader)) == list(range(COUNT))
+            return time.monotonic() - began_s
+
+    ordered_s, free_s = seconds(in_order=True), seconds(in_order=False)
+
+    assert ordered_s >= 2 * free_s, (ordered_s, free_s)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_memory_is_what_is_in_flight_and_two_batches(
+    server: Redis, in_order: bool
+) -> None:
+    """Beyond 32 MB, also if the consumer is slow."""
+    with Loader(shared_values(server, 2), 1, window=1) as little:
+        next(iter(little))
+        base = memory_of(little.stats()["reader_pid"])
+    most = 0
+    records = shared_values(server, RECORDS)
+    with Loader(records, 64, window=WINDOW, in_order=in_order) as loader:
+        for number, _ in enumerate(loader):
+            time.sleep(0.02 if number < 30 else 0)
+            most = max(most, memory_of(loader.stats()["reader_pid"]) - base)
+
+    assert most <= WINDOW * VALUE_BYTES + 2 * 64 * VALUE_BYTES + 32 * MIB
+
+
+def memory_of(pid: int) -> int:
+    """The bytes of a process, those that it shares among them."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (found,) = (line for line in lines if line.startswith("VmRSS:"))
+    return int(found.split()[1]) * 1024
+
+
+def test_an_epoch_survives_a_fifth_of_refusals(bucket: FakeS3) -> None:
+    """503 for 20% of the requests during 5 s."""
+    records = open_records("s3://bucket/train/")
+    began_s = time.monotonic()
+    chance = random.Random(1)
+
+    def act(serial: int, key: str) -> Act:
+        busy = time.monotonic() - began_s < 5 and chance.random() < 0.2
+        return Act(503, "SlowDown") if busy else Act(late_s=USUAL_S)
+
+    bucket.act = act
+    with Loader(records, BATCH, window=64) as loader:
+        while time.monotonic() - began_s < 5:
+            assert sorted(read(loader)) == list(range(COUNT))
+        gets = len(bucket.gets)
+        again_s = time.monotonic()
+        assert sorted(read(loader)) == list(range(COUNT))
+        recovered_s = time.monotonic() - again_s
+        stats = loader.stats()
+
+    assert len(bucket.gets) - gets <= 2 * COUNT  # with what is read ahead
+    assert stats["retries"] <= 0.3 * stats["requests"]
+    # At least as fast as 32 at a time, of the 64 that the window has.
+    assert recovered_s < 3 + COUNT / 32 * USUAL_S
+
+
+def test_an_epoch_goes_on_twice_on_other_numbers_of_ranks(bucket: FakeS3) -> None:
+    records = open_records("s3://bucket/train/")
+    bucket.gets.clear()
+    seen: list[int] = []
+    state: Any = None
+    for ranks, batches in ((1, 4), (3, 3), (2, None)):
+        states = []
+        for rank in range(ranks):
+            with Loader(
+                *(records, 48 // ranks), seed=3, rank=rank, world_size=ranks, window=96
+            ) as loader:
+                if state is not None:
+                    loader.load_state_dict(state)
+                for count, batch in enumerate(loader, 1):
+                    seen += batch.ids.tolist()
+                    if count == batches:
+                        break
+                states.append(loader.state_dict())
+        state = states[0]
+
+    assert Counter(seen) == Counter(range(COUNT))
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_ranks_that_are_forked_or_spawned_never_hang(
+    server: Redis, start: str, soak_count: Callable[[int, int], int]
+) -> None:
+    context: Any = multiprocessing.get_context(start)
+    stored = shared_values(server, 240)
+    for _ in range(soak_count(3, 50)):
+        found: Any = context.Queue()
+        ranks = [
+            context.Process(target=read_as, args=(stored, rank, found))
+            for rank in range(4)
+        ]
+        for one in ranks:
+            one.start()
+        told = [found.get(timeout=60) for _ in ranks]
+        for one in ranks:
+            one.join(30)
+
+        assert len({pid for _, pid, _ in told}) == 1
+        assert sorted(chain.from_iterable(ids for ids, _, _ in told)) == [*range(240)]
+        assert max(clients for _, _, clients in told) <= 8
