@@ -7,6 +7,7 @@ that they map. What is behind all ranks is given up. It ends with the last rank.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import pickle
@@ -443,5 +444,6 @@ def main(settings_fd: int, index_fd: int, listener_fd: int) -> None:
     )
     listener = socket.socket(fileno=listener_fd)
     listener.setblocking(False)
+    gc.freeze()  # what is here by now stays: no collection needs to look at it
     NodeReader(listener, Portions(order, batches), source, settings).run()
     os._exit(0)  # threads may hang in a read

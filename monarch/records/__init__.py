@@ -1,11 +1,15 @@
 """Packed Records: where they lie in files of LMDB, TFRecord, tar, HDF5 and others."""
 
-from monarch.records.columns import UnitDecoder
-from monarch.records.errors import RecordsError
-from monarch.records.index import Range, RecordIndex, RecordObject
-from monarch.records.opening import Records, open_records
-from monarch.records.sources import FileSource, Source
-from monarch.records.streams import members
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from monarch.records.columns import UnitDecoder
+    from monarch.records.errors import RecordsError
+    from monarch.records.index import Range, RecordIndex, RecordObject
+    from monarch.records.opening import Records, open_records
+    from monarch.records.sources import FileSource, Source
+    from monarch.records.streams import members
 
 __all__ = [
     "FileSource",
@@ -19,3 +23,29 @@ __all__ = [
     "members",
     "open_records",
 ]
+
+# The reader of a node needs few of these, and starts sooner without the others.
+_MODULES: Final = {
+    "FileSource": "sources",
+    "Range": "index",
+    "RecordIndex": "index",
+    "RecordObject": "index",
+    "Records": "opening",
+    "RecordsError": "errors",
+    "Source": "sources",
+    "UnitDecoder": "columns",
+    "members": "streams",
+    "open_records": "opening",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for.
+
+    Raises:
+        AttributeError: there is no such name.
+    """
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)

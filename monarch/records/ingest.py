@@ -277,7 +277,7 @@ def _verify(index: KeyIndex, checksums: Sequence[bytes], progress: Progress) -> 
 
 def _whole(index: KeyIndex, number: int) -> Wanted:
     key, identity = index.key(number), index.identity(number)
-    return Wanted(0, key, 0, index.length(number), identity=identity)
+    return Wanted(key, 0, index.length(number), identity=identity)
 
 
 def _write_index(writer: Writer, name: str, index: KeyIndex) -> None:

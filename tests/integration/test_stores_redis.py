@@ -48,7 +48,7 @@ def fetch(
     try:
         fetcher.start(
             [
-                Fetch(Wanted(n, key, 0, len(places[n])), places[n])
+                Fetch(Wanted(key, 0, len(places[n])), places[n])
                 for n, key in enumerate(keys)
             ]
         )

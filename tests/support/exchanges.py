@@ -1,6 +1,6 @@
 """Conversations with stores without a network: bytes in, events out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from monarch.records.stores.exchange import Exchange, Failure, Wanted
@@ -75,9 +75,11 @@ def cut(stream: bytes, cuts: Iterable[int]) -> list[bytes]:
     return [stream[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
-def ask(exchange: Exchange, wanted: Iterable[Wanted], places: Places | None) -> bytes:
-    """The bytes of some requests, with their places if they have any."""
+def ask(
+    exchange: Exchange, wanted: Mapping[int, Wanted], places: Places | None
+) -> bytes:
+    """The bytes of some requests by number, with their places if they have any."""
     return b"".join(
-        exchange.request(one, None if places is None else places.of(one.number))
-        for one in wanted
+        exchange.request(number, one, None if places is None else places.of(number))
+        for number, one in wanted.items()
     )

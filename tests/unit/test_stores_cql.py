@@ -89,7 +89,7 @@ def streams_of(sent: bytes) -> list[int]:
 def asked(values: list[bytes]) -> tuple[CqlExchange, Places, list[int]]:
     """A conversation in which each value was asked for."""
     exchange, places = prepared(), Places([len(one) for one in values])
-    wanted = [Wanted(n, b"key%d" % n) for n in range(len(values))]
+    wanted = {n: Wanted(b"key%d" % n) for n in range(len(values))}
     return exchange, places, streams_of(ask(exchange, wanted, places))
 
 
@@ -103,7 +103,7 @@ def test_a_conversation_begins_with_startup_and_the_statement() -> None:
     statement = struct.pack(">i", len(STATEMENT)) + STATEMENT.encode()
     assert heard.sent == frame(0, PREPARE, statement, 0x04)
     with pytest.raises(ValueError, match="not ready"):
-        exchange.request(Wanted(0, b"k"), None)
+        exchange.request(0, Wanted(b"k"), None)
 
 
 def test_a_password_is_sent_where_the_cluster_wants_one() -> None:
@@ -129,7 +129,7 @@ def test_what_the_cluster_refuses_is_told() -> None:
 
 
 def test_a_request_executes_the_statement_with_the_key() -> None:
-    sent = prepared().request(Wanted(0, b"key"), None)
+    sent = prepared().request(0, Wanted(b"key"), None)
 
     body = string(NAME) + struct.pack(">HBH", 0x000A, 0x03, 1) + value(b"key")
     assert sent == frame(1, EXECUTE, body, 0x04)
@@ -179,12 +179,12 @@ def test_rows_come_in_any_order_and_land_in_their_places(
 def test_streams_are_used_again() -> None:
     exchange = prepared(capacity=2)
     for number in range(10):
-        [stream] = streams_of(exchange.request(Wanted(number, b"k"), None))
+        [stream] = streams_of(exchange.request(number, Wanted(b"k"), None))
         assert hear(exchange, [row(stream, b"value")]).done == [number]
-    exchange.request(Wanted(10, b"k"), None)
-    exchange.request(Wanted(11, b"k"), None)
+    exchange.request(10, Wanted(b"k"), None)
+    exchange.request(11, Wanted(b"k"), None)
     with pytest.raises(ValueError, match="no stream"):
-        exchange.request(Wanted(12, b"k"), None)
+        exchange.request(12, Wanted(b"k"), None)
     assert len(exchange.loose) == 10
     assert CqlExchange(STATEMENT, capacity=1 << 20).capacity == STREAMS_MAX - 1
 

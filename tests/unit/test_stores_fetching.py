@@ -84,7 +84,7 @@ def fetching_from(
         places = {key: memoryview(bytearray(len(v))) for key, v in values.items()}
         fetcher.start(
             [
-                Fetch(Wanted(0, key, 0, len(place)), place, key)
+                Fetch(Wanted(key, 0, len(place)), place, key)
                 for key, place in places.items()
             ]
         )
@@ -152,7 +152,7 @@ def test_values_without_a_place_are_given_to_the_caller() -> None:
     with FakeRedis(values).served() as server:
         way = Servers([server])
         fetcher = Fetcher(way, Window(8, 8, NO_LIMIT), put_into(ended))
-        fetcher.start([Fetch(Wanted(0, key), None) for key in values])
+        fetcher.start([Fetch(Wanted(key), None) for key in values])
         found = [bytes(ended.get(timeout=LIMIT_S).found or b"") for _ in values]
         fetcher.close()
 
@@ -341,7 +341,7 @@ def test_closing_ends_the_thread_with_requests_in_flight() -> None:
     with FakeRedis(values, delay_s=5).served() as server:
         way, window = Servers([server]), Window(8, 8, NO_LIMIT)
         fetcher = Fetcher(way, window, lambda ended: None)
-        fetcher.start([Fetch(Wanted(0, key), None) for key in values])
+        fetcher.start([Fetch(Wanted(key), None) for key in values])
         began_s = time.monotonic()
         fetcher.close()
 

@@ -30,8 +30,7 @@ def flown(count: int = 1) -> tuple[Flights, list[Fetch], list[Any]]:
     """Some requests in flight, numbered from 1, and two connections."""
     connections: list[Any] = [FakeConnection(), FakeConnection()]
     fetches = [
-        Fetch(Wanted(0, b"k%d" % n, 0, 4), memoryview(bytearray(4)))
-        for n in range(count)
+        Fetch(Wanted(b"k%d" % n, 0, 4), memoryview(bytearray(4))) for n in range(count)
     ]
     flights = Flights()
     for number, fetch in enumerate(fetches, 1):

@@ -41,21 +41,21 @@ def play(
 ) -> tuple[HttpExchange, Places, Heard]:
     """One request, with its reply in pieces."""
     exchange, places = HttpExchange("host"), Places([length])
-    exchange.request(wanted, places.of(0))
+    exchange.request(0, wanted, places.of(0))
     return exchange, places, hear(exchange, cut(stream, cuts))
 
 
 def test_requests_quote_the_key_and_name_the_range_and_the_version() -> None:
     whole, part = HttpExchange("h:9000", "/bucket/"), HttpExchange("h", "/")
 
-    assert whole.request(Wanted(0, "a b/ü+&".encode()), None) == (
+    assert whole.request(0, Wanted("a b/ü+&".encode()), None) == (
         b"GET /bucket/a%20b/%C3%BC%2B%26 HTTP/1.1\r\nHost: h:9000\r\n\r\n"
     )
-    assert part.request(Wanted(0, b"k", 10, 5, False, b'"tag"'), None) == (
+    assert part.request(0, Wanted(b"k", 10, 5, False, b'"tag"'), None) == (
         b'GET /k HTTP/1.1\r\nHost: h\r\nRange: bytes=10-14\r\nIf-Match: "tag"\r\n\r\n'
     )
     with pytest.raises(ValueError, match="in flight"):
-        part.request(Wanted(1, b"l"), None)
+        part.request(1, Wanted(b"l"), None)
 
 
 def test_what_signs_sees_path_and_headers() -> None:
@@ -65,7 +65,7 @@ def test_what_signs_sees_path_and_headers() -> None:
         seen.append((path, dict(headers)))
         return {"Authorization": "me"}
 
-    sent = HttpExchange("h", "/b/", sign).request(Wanted(0, b"k"), None)
+    sent = HttpExchange("h", "/b/", sign).request(0, Wanted(b"k"), None)
 
     assert seen == [("/b/k", {"Host": "h"})]
     assert sent.endswith(b"Authorization: me\r\n\r\n")
@@ -82,9 +82,7 @@ def test_what_signs_sees_path_and_headers() -> None:
 )
 def test_a_body_cut_at_any_byte_is_the_same(stream: bytes) -> None:
     for at in range(len(stream) + 1):
-        exchange, places, heard = play(
-            stream, Wanted(0, b"k", identity=b'"tag"'), 5, [at]
-        )
+        exchange, places, heard = play(stream, Wanted(b"k", identity=b'"tag"'), 5, [at])
 
         assert (heard.done, heard.failed) == ([0], [])
         assert bytes(places.of(0)) == b"hello"
@@ -102,7 +100,7 @@ def test_a_long_body_lands_in_its_place_however_it_is_sent(
 ) -> None:
     parts = [part for part in cut(BODY, chunks) if part]
     for stream in (reply(b"200 OK", BODY), chunked(b"200 OK", *parts)):
-        _, places, heard = play(stream, Wanted(0, b"k"), len(BODY), cuts)
+        _, places, heard = play(stream, Wanted(b"k"), len(BODY), cuts)
 
         assert heard.done == [0]
         assert bytes(places.of(0)) == BODY
@@ -112,11 +110,11 @@ def test_a_long_body_lands_in_its_place_however_it_is_sent(
 def test_a_connection_serves_one_request_after_the_other() -> None:
     exchange, places = HttpExchange("h"), Places([5, 3])
     for number, body in enumerate((b"hello", b"abc")):
-        exchange.request(Wanted(number, b"k"), places.of(number))
+        exchange.request(number, Wanted(b"k"), places.of(number))
         assert hear(exchange, [reply(b"200 OK", body)]).done == [number]
     assert not exchange.ended
 
-    exchange.request(Wanted(0, b"k"), places.of(0))
+    exchange.request(0, Wanted(b"k"), places.of(0))
     hear(exchange, [reply(b"200 OK", b"again", Connection="close")])
     assert exchange.ended
 
@@ -124,14 +122,14 @@ def test_a_connection_serves_one_request_after_the_other() -> None:
 def test_bodies_without_a_place_are_kept() -> None:
     for stream in (reply(b"200 OK", BODY), chunked(b"200 OK", BODY[:9], BODY[9:])):
         exchange = HttpExchange("h")
-        exchange.request(Wanted(4, b"k"), None)
+        exchange.request(4, Wanted(b"k"), None)
 
         assert hear(exchange, [stream]).done == [4]
         assert exchange.loose == {4: bytearray(BODY)}
 
 
 def test_a_range_is_the_one_that_was_asked_for() -> None:
-    part = Wanted(0, b"k", 10, 5, whole=False)
+    part = Wanted(b"k", 10, 5, whole=False)
     good = reply(b"206 Partial Content", b"hello", Content_Range="bytes 10-14/99")
     other = reply(b"206 Partial Content", b"hello", Content_Range="bytes 0-4/99")
     whole = reply(b"200 OK", b"hello")
@@ -146,7 +144,7 @@ def test_a_range_is_the_one_that_was_asked_for() -> None:
 
 
 def test_another_version_is_not_put_into_the_place() -> None:
-    wanted = Wanted(0, b"k", identity=b'"old"')
+    wanted = Wanted(b"k", identity=b'"old"')
 
     _, places, heard = play(reply(b"200 OK", b"hello", ETag='"new"'), wanted, 5, [])
 
@@ -158,12 +156,12 @@ def test_another_version_is_not_put_into_the_place() -> None:
 def test_another_length_is_another_object(body: bytes) -> None:
     streams = (reply(b"200 OK", body), chunked(b"200 OK", *[body] * bool(body)))
     for stream in streams:
-        exchange, places, heard = play(stream, Wanted(0, b"k"), 5, [3, 60, 70])
+        exchange, places, heard = play(stream, Wanted(b"k"), 5, [3, 60, 70])
 
         assert [one.fault for one in heard.failed] == [Fault.CHANGED]
         assert heard.done == []
         places.check_guards()
-        exchange.request(Wanted(0, b"k"), places.of(0))
+        exchange.request(0, Wanted(b"k"), places.of(0))
         assert hear(exchange, [reply(b"200 OK", b"hello")]).done == [0]
 
 
@@ -187,7 +185,7 @@ def test_an_error_is_told_with_the_words_of_the_store(
 ) -> None:
     body = XML % code if code else b""
     for stream in (reply(status, body), chunked(status, *[body] * bool(body))):
-        exchange, places, heard = play(stream, Wanted(0, b"k"), 5, [10, 90])
+        exchange, places, heard = play(stream, Wanted(b"k"), 5, [10, 90])
 
         [failure] = heard.failed
         assert failure.fault is fault
@@ -199,10 +197,10 @@ def test_an_error_is_told_with_the_words_of_the_store(
 
 
 def test_a_pause_or_another_place_is_told_with_the_error() -> None:
-    busy = play(reply(b"503 X", b"", Retry_After="7"), Wanted(0, b"k"), 5, [])[2]
-    moved = play(
-        reply(b"307 X", b"", Location="http://b.host/k"), Wanted(0, b"k"), 5, []
-    )[2]
+    busy = play(reply(b"503 X", b"", Retry_After="7"), Wanted(b"k"), 5, [])[2]
+    moved = play(reply(b"307 X", b"", Location="http://b.host/k"), Wanted(b"k"), 5, [])[
+        2
+    ]
 
     assert busy.failed[0].target == "7"
     assert moved.failed[0].target == "http://b.host/k"
@@ -212,7 +210,7 @@ def test_a_long_error_is_not_kept_whole() -> None:
     stream = chunked(b"500 X", *[b"x" * 9000] * 9)
     assert ERROR_BYTES_MAX < 9 * 9000
 
-    assert play(stream, Wanted(0, b"k"), 5, [])[2].failed[0].text == "HTTP 500"
+    assert play(stream, Wanted(b"k"), 5, [])[2].failed[0].text == "HTTP 500"
 
 
 @pytest.mark.parametrize("heard_before", [0, 10, 60, 100_000])
@@ -220,7 +218,7 @@ def test_a_late_body_goes_nowhere_once_its_place_was_given_up(
     heard_before: int,
 ) -> None:
     stream = reply(b"200 OK", BODY)
-    exchange, places, _ = play(stream[:heard_before], Wanted(0, b"k"), len(BODY), [])
+    exchange, places, _ = play(stream[:heard_before], Wanted(b"k"), len(BODY), [])
 
     exchange.abandon(0)
     places.of(0)[:] = bytes(len(BODY))
@@ -228,7 +226,7 @@ def test_a_late_body_goes_nowhere_once_its_place_was_given_up(
 
     assert (heard.done, heard.failed) == ([], [])
     assert not any(places.of(0))
-    exchange.request(Wanted(1, b"k"), None)
+    exchange.request(1, Wanted(b"k"), None)
     assert hear(exchange, [reply(b"200 OK", b"next")]).done == [1]
 
 
@@ -248,7 +246,7 @@ def test_a_late_body_goes_nowhere_once_its_place_was_given_up(
 )
 def test_what_is_no_reply_ends_the_conversation(stream: bytes) -> None:
     with pytest.raises(ExchangeError):
-        play(stream, Wanted(0, b"k"), 5, [])
+        play(stream, Wanted(b"k"), 5, [])
 
 
 def test_a_reply_that_nobody_has_asked_for_ends_the_conversation() -> None:
@@ -269,7 +267,7 @@ def test_damaged_bytes_never_leave_their_place(
     for at, byte in damage:
         stream[at % len(stream)] = byte
     exchange, places = HttpExchange("h"), Places([5])
-    exchange.request(Wanted(0, b"k"), places.of(0))
+    exchange.request(0, Wanted(b"k"), places.of(0))
 
     with contextlib.suppress(ExchangeError):
         hear(exchange, cut(bytes(stream), cuts))

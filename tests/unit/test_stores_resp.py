@@ -22,7 +22,7 @@ def reply(value: bytes | None) -> bytes:
 def asked(values: list[bytes]) -> tuple[RespExchange, Places]:
     """A conversation in which each value was asked for, by its number as key."""
     exchange, places = RespExchange(), Places([len(value) for value in values])
-    ask(exchange, [Wanted(n, b"%d" % n) for n in range(len(values))], places)
+    ask(exchange, {n: Wanted(b"%d" % n) for n in range(len(values))}, places)
     return exchange, places
 
 
@@ -34,10 +34,12 @@ def check(places: Places, values: list[bytes]) -> None:
 
 def test_requests_are_arrays_of_bulk_strings() -> None:
     exchange = RespExchange()
-    part = Wanted(1, b"k\r\n", offset=10, length=5, whole=False)
+    part = Wanted(b"k\r\n", offset=10, length=5, whole=False)
 
-    assert exchange.request(Wanted(0, b"key"), None) == command(b"GET", b"key")
-    assert exchange.request(part, None) == command(b"GETRANGE", b"k\r\n", b"10", b"14")
+    assert exchange.request(0, Wanted(b"key"), None) == command(b"GET", b"key")
+    assert exchange.request(1, part, None) == command(
+        b"GETRANGE", b"k\r\n", b"10", b"14"
+    )
     assert command(b"GET", b"key") == b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n"
     assert exchange.pending() == [0, 1]
 
@@ -76,7 +78,7 @@ def test_values_land_in_their_places_however_the_stream_is_cut(
 
 def test_values_without_a_place_are_kept_by_number() -> None:
     exchange = RespExchange()
-    ask(exchange, [Wanted(7, b"a"), Wanted(3, b"b")], None)
+    ask(exchange, {7: Wanted(b"a"), 3: Wanted(b"b")}, None)
 
     heard = hear(exchange, [reply(b"seven") + reply(VALUES[3])])
 
@@ -158,7 +160,7 @@ def test_a_greeting_names_user_and_database_and_is_answered_first() -> None:
     assert exchange.greeting() == command(b"AUTH", b"me", b"secret") + command(
         b"SELECT", b"3"
     )
-    exchange.request(Wanted(0, b"a"), None)
+    exchange.request(0, Wanted(b"a"), None)
     ready = [exchange.ready]
 
     heard = hear(exchange, [b"+OK\r\n+OK\r\n" + reply(b"value")])
@@ -179,9 +181,9 @@ def test_a_refused_greeting_is_told() -> None:
 
 def test_a_request_to_the_target_of_ask_is_preceded_by_asking() -> None:
     exchange, places = RespExchange(), Places([3, 3])
-    one, two = Wanted(0, b"a", asking=True), Wanted(1, b"b")
+    one, two = Wanted(b"a", asking=True), Wanted(b"b")
 
-    sent = ask(exchange, [one, two], places)
+    sent = ask(exchange, {0: one, 1: two}, places)
     heard = hear(exchange, [b"+OK\r\n" + reply(b"abc") + reply(b"def")])
 
     assert sent == command(b"ASKING") + command(b"GET", b"a") + command(b"GET", b"b")

@@ -100,9 +100,9 @@ class Connection:
         """Whether one more request may be sent."""
         return self.is_open and self.exchange.load < self.exchange.capacity
 
-    def ask(self, wanted: Wanted, place: memoryview | None) -> None:
+    def ask(self, number: int, wanted: Wanted, place: memoryview | None) -> None:
         """Make a request; `turn` sends it, together with others."""
-        self._out += self.exchange.request(wanted, place)
+        self._out += self.exchange.request(number, wanted, place)
 
     def turn(self, events: int) -> None:
         """Send and receive what is possible now.

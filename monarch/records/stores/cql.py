@@ -132,7 +132,7 @@ class CqlExchange(Replies):
         options = b"\x00\x01" + _string(b"CQL_VERSION") + _string(b"3.0.0")
         return _frame(0, _Op.STARTUP, options)
 
-    def request(self, wanted: Wanted, place: memoryview | None) -> bytes:
+    def request(self, number: int, wanted: Wanted, place: memoryview | None) -> bytes:
         """Return the bytes of a request.
 
         Raises:
@@ -141,13 +141,13 @@ class CqlExchange(Replies):
         if not self._free or not self._prepared:
             raise ValueError("no stream is free" if self._prepared else "not ready")
         stream = self._free.pop()
-        self._slots[stream] = Slot(wanted, place)
+        self._slots[stream] = Slot(number, wanted, place)
         return self._execute(stream)
 
     def abandon(self, number: int) -> None:
         """Let a payload go nowhere."""
         for stream, slot in self._slots.items():
-            if slot.wanted.number == number:
+            if slot.number == number:
                 slot.keeps, slot.place = False, None
                 if stream == self._stream and self._state is _State.PAYLOAD:
                     self._target = None
@@ -155,7 +155,7 @@ class CqlExchange(Replies):
 
     def pending(self) -> list[int]:
         """Return the numbers of the requests in flight."""
-        return [slot.wanted.number for slot in self._slots.values() if slot.keeps]
+        return [slot.number for slot in self._slots.values() if slot.keeps]
 
     def advance(self, count: int) -> bytes:
         """Take in received bytes; return what is to be sent because of them.
@@ -255,7 +255,7 @@ class CqlExchange(Replies):
             return None
         slot = self._slots[self._stream]
         if slot.keeps and self._target is not None:
-            number = slot.wanted.number
+            number = slot.number
             if isinstance(self._target, bytearray):
                 self.loose[number] = self._target
             self.done.append(number)
@@ -294,7 +294,7 @@ class CqlExchange(Replies):
         slot = self._slots[self._stream]
         if slot.keeps:
             slot.keeps = False
-            self.failed.append(Failure(slot.wanted.number, fault, text))
+            self.failed.append(Failure(slot.number, fault, text))
 
     # -- whole bodies -------------------------------------------------------------
 
@@ -353,8 +353,8 @@ class CqlExchange(Replies):
             return
         target[:] = value
         if isinstance(target, bytearray):
-            self.loose[slot.wanted.number] = target
-        self.done.append(slot.wanted.number)
+            self.loose[slot.number] = target
+        self.done.append(slot.number)
 
     def _prepare(self) -> bytes:
         self._preparing = True

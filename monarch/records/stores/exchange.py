@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
-SCRATCH_BYTES: Final = 1 << 16
-DIRECT_BYTES_MIN: Final = 1 << 13
+SCRATCH_BYTES: Final = 1 << 17
+DIRECT_BYTES_MIN: Final = 1 << 15
 """A shorter rest of a payload is received with what follows it, and copied."""
+LOOK_BYTES: Final = 1 << 12
+"""After a payload that was longer, so much is received to look at the next head."""
 LINE_BYTES_MAX: Final = 1 << 14
 
 
@@ -36,7 +38,6 @@ class Wanted(NamedTuple):
     """What a request asks for.
 
     Attributes:
-        number: names the request in `done` and `failed`.
         offset: of the first byte, in bytes; with a length below 0, 0.
         length: in bytes; below 0: all that there is.
         whole: the range is all of the object, as the index has it.
@@ -44,7 +45,6 @@ class Wanted(NamedTuple):
         asking: the node was named by a Failure of ASKED.
     """
 
-    number: int
     key: bytes
     offset: int = 0
     length: int = -1
@@ -102,10 +102,11 @@ class Exchange(Protocol):
     def greeting(self) -> bytes:
         """Return what is sent first."""
 
-    def request(self, wanted: Wanted, place: memoryview | None) -> bytes:
+    def request(self, number: int, wanted: Wanted, place: memoryview | None) -> bytes:
         """Return the bytes of a request.
 
         Args:
+            number: names the request in `done` and `failed`.
             place: where the payload goes, as long as it; None: into `loose`.
         """
 
@@ -156,6 +157,7 @@ class Inbox:
         self._begin = self._end = 0
         self._place: memoryview | None = None
         self._left = 0
+        self._look = size
         self._direct = False
 
     def __repr__(self) -> str:
@@ -173,7 +175,15 @@ class Inbox:
             rest = self._bytes[self._begin : self._end]
             self._view[: len(rest)] = rest
             self._begin, self._end = 0, len(rest)
-        return self._view[self._end :]
+        return self._view[self._end : self._end + self._look]
+
+    def received(self) -> tuple[bytearray, memoryview, int, int]:
+        """Return the bytes that are kept for a look: they lie between two places."""
+        return self._bytes, self._view, self._begin, self._end
+
+    def skip_to(self, place: int) -> None:
+        """Note that all of `received` before a place was taken."""
+        self._begin = place
 
     def add(self, count: int) -> None:
         """Take in bytes that were received into `space`."""
@@ -191,6 +201,7 @@ class Inbox:
             place: where it goes, as long as it; None: nowhere.
         """
         self._left, self._place = length, place
+        self._look = LOOK_BYTES if length >= DIRECT_BYTES_MIN else len(self._bytes)
 
     def discard(self) -> None:
         """Let the rest of the payload go nowhere."""
@@ -237,11 +248,13 @@ class Slot:
     """A request in flight.
 
     Attributes:
+        number: its name in `done` and `failed`.
         place: where its payload goes; None: into `loose`, or nowhere.
         keeps: the payload is wanted.
         skips: replies of the store that come before its own.
     """
 
+    number: int
     wanted: Wanted
     place: memoryview | None
     keeps: bool = True
@@ -263,17 +276,21 @@ class Slot:
 
 
 class InOrder:
-    """The requests of a connection whose replies come in the order of the requests."""
+    """The requests of a connection whose replies come in the order of the requests.
+
+    Attributes:
+        slots: in this order.
+    """
 
     def __init__(self) -> None:
-        self._slots: deque[Slot] = deque()
+        self.slots: deque[Slot] = deque()
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self.slots)
 
     def add(self, slot: Slot) -> None:
         """Note a request that is being sent."""
-        self._slots.append(slot)
+        self.slots.append(slot)
 
     def first(self) -> Slot:
         """Return the request that is answered next.
@@ -281,22 +298,22 @@ class InOrder:
         Raises:
             ExchangeError: nothing was asked for.
         """
-        if not self._slots:
+        if not self.slots:
             raise ExchangeError("a reply came that nobody has asked for")
-        return self._slots[0]
+        return self.slots[0]
 
-    def end(self) -> Wanted:
+    def end(self) -> Slot:
         """Forget the request that was answered, and return it."""
-        return self._slots.popleft().wanted
+        return self.slots.popleft()
 
     def abandon(self, number: int) -> bool:
         """Let the payload of a request go nowhere; return whether it is the first."""
-        for slot in self._slots:
-            if slot.wanted.number == number:
+        for slot in self.slots:
+            if slot.number == number:
                 slot.keeps, slot.place = False, None
-                return slot is self._slots[0]
+                return slot is self.slots[0]
         return False
 
     def numbers(self) -> list[int]:
         """Return the numbers of all that are still wanted."""
-        return [slot.wanted.number for slot in self._slots if slot.keeps]
+        return [slot.number for slot in self.slots if slot.keeps]

@@ -25,7 +25,7 @@ from monarch.records.stores.connection import (
     UntrustedError,
 )
 from monarch.records.stores.connections import Connections
-from monarch.records.stores.exchange import ExchangeError, Failure, Fault, Wanted
+from monarch.records.stores.exchange import ExchangeError, Failure, Fault
 from monarch.records.stores.flights import Flight, Flights
 from monarch.records.stores.pool import AWAY_PAUSE_MAX_S, DOWN_S, PAUSE_S
 from monarch.records.stores.ways import Ended, Fetch, FetchCounts, Way
@@ -42,11 +42,6 @@ RETRIED_MIN: Final = 256
 pauses are the longest ones."""
 HANDED_AT_ONCE: Final = 32
 """So many requests that have ended are handed over together, if more come at once."""
-NAP_SHARE: Final = 1 / 100
-NAP_MAX_S: Final = 0.001
-"""For this share of a round trip replies are let come, as each turn costs as much as
-some replies do."""
-NAP_MIN_S: Final = 0.0002
 _LOOK_S: Final = 0.05
 _HELD_S: Final = 0.001
 """How long requests wait that the pace holds back."""
@@ -151,7 +146,6 @@ class Fetcher:
         self._take_given()
         self._take_later(now_s)
         self._send(now_s)
-        self._nap()
         found = self._connections.wait(self._patience_s(now_s))
         for connection, events in found:
             self._serve(connection, events)
@@ -166,12 +160,6 @@ class Fetcher:
             self._end_all(self._told(told, Fault.FAILED))
         if self._over and (not found or len(self._over) >= HANDED_AT_ONCE):
             self._hand_over()
-
-    def _nap(self) -> None:
-        """Let replies come, where the round trip is long."""
-        nap_s = min(NAP_MAX_S, NAP_SHARE * self._window.round_trip_s)
-        if nap_s >= NAP_MIN_S and self._flights:
-            time.sleep(nap_s)
 
     def _hand_over(self) -> None:
         over, self._over = self._over, []
@@ -205,8 +193,7 @@ class Fetcher:
         left = paced = self._window.pace(now_s)
         while self._waiting and left > 0 and len(passed_by) < PASSED_BY_MAX:
             fetch = self._waiting[0]
-            size = max(0, fetch.wanted.length)
-            if not self._window.allows(len(self._flights), self._flights.bytes, size):
+            if not self._has_room(fetch):
                 break
             connection = self._connections.best_for(fetch, now_s)
             if connection is None and len(self._connections.pools) <= 1:
@@ -214,49 +201,62 @@ class Fetcher:
             self._waiting.popleft()
             if connection is None:
                 passed_by.append(fetch)
-            else:
-                self._ask(fetch, connection, now_s)
-                left -= 1
+                continue
+            self._ask(fetch, connection, now_s)
+            left -= 1 + self._ask_more(connection, left - 1, now_s)
         self._window.sent(paced - left)
         self._is_held = bool(self._waiting) and left <= 0
         self._waiting.extendleft(reversed(passed_by))
+        counts = self.counts
+        counts.most_in_flight = max(counts.most_in_flight, len(self._flights))
         asked, self._asked = self._asked, {}
         for connection in asked:
             self._serve(connection, 0)
+
+    def _has_room(self, fetch: Fetch) -> bool:
+        flights = self._flights
+        return self._window.allows(len(flights), flights.bytes, fetch.wanted.length)
 
     def _ask(self, fetch: Fetch, connection: Connection, now_s: float) -> None:
         self._serial += 1
         fetch.began_s = fetch.began_s or now_s
         fetch.attempts += 1
         self._flights.begin(self._serial, Flight(fetch, connection, now_s))
-        counts = self.counts
-        counts.most_in_flight = max(counts.most_in_flight, len(self._flights))
-        self._pass_on(fetch, connection, fetch.place)
-
-    def _pass_on(
-        self, fetch: Fetch, connection: Connection, place: memoryview | None
-    ) -> None:
-        connection.ask(Wanted(self._serial, *fetch.wanted[1:]), place)
+        connection.ask(self._serial, fetch.wanted, fetch.place)
         self._asked[connection] = None
 
+    def _ask_more(self, connection: Connection, most: int, now_s: float) -> int:
+        """Ask the same connection for what follows; return for how many.
+
+        Only where there is one server: else others may have what follows.
+        """
+        waiting, pools = self._waiting, self._connections.pools
+        if len(pools) > 1:
+            return 0
+        count = pools.of(connection.endpoint).take_more(min(most, len(waiting)))
+        for asked in range(count):
+            if waiting[0].endpoint is not None or not self._has_room(waiting[0]):
+                return asked
+            self._ask(waiting.popleft(), connection, now_s)
+        return count
+
     def _end(self, fetch: Fetch, error: RecordsError | None) -> None:
-        if error is None:
-            place = fetch.found if fetch.place is None else fetch.place
-            self.counts.requests += 1
-            self.counts.bytes += len(place or b"")
         fetch.error = error
         self._over.append(fetch)
 
     def _succeed(self, fetch: Fetch) -> None:
         """Complete a request if its payload matches the index."""
-        wanted, error = fetch.wanted, None
-        place = fetch.found if fetch.place is None else fetch.place
-        is_other = fetch.place is not None and fetch.found is not None
+        wanted, found = fetch.wanted, fetch.found
+        payload = found or b"" if fetch.place is None else fetch.place
+        is_other = fetch.place is not None and found is not None
         if self._way.checks and wanted.identity and wanted.whole:
-            is_other |= xxh3_128_digest(place or b"") != wanted.identity
+            is_other |= xxh3_128_digest(payload) != wanted.identity
         if is_other:
-            error = self._error(fetch, Fault.CHANGED.value, Fault.CHANGED)
-        self._end(fetch, error)
+            self._end(fetch, self._error(fetch, Fault.CHANGED.value, Fault.CHANGED))
+            return
+        self.counts.requests += 1
+        self.counts.bytes += len(payload)
+        self._over.append(fetch)
 
     # -- replies ------------------------------------------------------------------
 
@@ -281,24 +281,27 @@ class Fetcher:
 
     def _take_replies(self, connection: Connection) -> None:
         exchange, now_s = connection.exchange, time.monotonic()
-        is_full = bool(self._waiting or self._given)
-        served = 0
-        for number in exchange.done:
-            found = exchange.loose.pop(number, None)
-            flight = self._flights.succeed(number, found)
-            if flight is not None:
-                delay_s = now_s - flight.sent_s
-                self.delays.note(delay_s)
-                served += 1
-                self._window.replied(now_s, delay_s, is_full=is_full)
-                self._succeed(flight.fetch)
-        exchange.done.clear()
-        self._connections.pools.of(connection.endpoint).served += served
+        if exchange.done:
+            self._take_done(connection, now_s)
         for failure in exchange.failed:
             fetch = self._flights.fail(failure.number)
             if fetch is not None:
                 self._fail(fetch, failure, now_s)
         exchange.failed.clear()
+
+    def _take_done(self, connection: Connection, now_s: float) -> None:
+        exchange, delays_s = connection.exchange, []
+        for number in exchange.done:
+            flight = self._flights.succeed(number, exchange.loose.pop(number, None))
+            if flight is not None:
+                delays_s.append(now_s - flight.sent_s)
+                self._succeed(flight.fetch)
+        exchange.done.clear()
+        if delays_s:
+            self.delays.note(delays_s)
+            is_full = bool(self._waiting or self._given)
+            self._window.replied(now_s, min(delays_s), len(delays_s), is_full=is_full)
+            self._connections.pools.of(connection.endpoint).served += len(delays_s)
 
     def _fail(self, fetch: Fetch, failure: Failure, now_s: float) -> None:
         """End a request that has failed, or have it asked for again."""
@@ -384,7 +387,8 @@ class Fetcher:
                 continue
             self._serial += 1
             self._flights.add_twin(self._serial, number, connection, now_s)
-            self._pass_on(flight.fetch, connection, None)
+            connection.ask(self._serial, flight.fetch.wanted, None)
+            self._asked[connection] = None
 
     # -- connections --------------------------------------------------------------
 

@@ -26,6 +26,7 @@ class Flight:
 
     Attributes:
         sent_s: when it was sent.
+        size: its bytes, as far as they are known.
         is_twin: its payload has no place.
         other: the number of its twin, or of the request whose twin it is; 0: none.
     """
@@ -35,6 +36,11 @@ class Flight:
     sent_s: float
     is_twin: bool = False
     other: int = 0
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        """Take the size of what is wanted."""
+        self.size = max(0, self.fetch.wanted.length)
 
 
 class Flights:
@@ -55,7 +61,7 @@ class Flights:
     def begin(self, number: int, flight: Flight) -> None:
         """Note a request that is being sent."""
         self._flights[number] = flight
-        self.bytes += max(0, flight.fetch.wanted.length)
+        self.bytes += flight.size
 
     def add_twin(
         self, number: int, of: int, connection: Connection, now_s: float
@@ -76,12 +82,14 @@ class Flights:
         flight = self._take(number)
         if flight is None:
             return None
+        fetch = flight.fetch
+        fetch.found = found
+        if not flight.other:
+            return flight
         other = self._take(flight.other)
         if other is not None:
             # Before the copy: what is being received goes nowhere then.
             other.connection.exchange.abandon(flight.other)
-        fetch = flight.fetch
-        fetch.found = found
         place = fetch.place if flight.is_twin else None
         if place is not None and found is not None and len(found) == len(place):
             place[:] = found
@@ -135,5 +143,5 @@ class Flights:
     def _take(self, number: int) -> Flight | None:
         flight = self._flights.pop(number, None)
         if flight is not None:
-            self.bytes -= max(0, flight.fetch.wanted.length)
+            self.bytes -= flight.size
         return flight

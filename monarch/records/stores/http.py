@@ -117,7 +117,7 @@ class HttpExchange(Replies):
         """Return what is sent first: nothing."""
         return b""
 
-    def request(self, wanted: Wanted, place: memoryview | None) -> bytes:
+    def request(self, number: int, wanted: Wanted, place: memoryview | None) -> bytes:
         """Return the bytes of a request.
 
         Raises:
@@ -125,7 +125,7 @@ class HttpExchange(Replies):
         """
         if self._slot is not None:
             raise ValueError("another request is in flight")
-        self._slot = Slot(wanted, place)
+        self._slot = Slot(number, wanted, place)
         path = self._prefix + quote(wanted.key, safe=SAFE)
         headers = {"Host": self._host}
         if not wanted.whole and wanted.length > 0:
@@ -142,7 +142,7 @@ class HttpExchange(Replies):
     def abandon(self, number: int) -> None:
         """Let a payload go nowhere."""
         slot = self._slot
-        if slot is not None and slot.wanted.number == number:
+        if slot is not None and slot.number == number:
             slot.keeps, slot.place = False, None
             self._sink = _Sink(None)
             self._inbox.discard()
@@ -150,7 +150,7 @@ class HttpExchange(Replies):
     def pending(self) -> list[int]:
         """Return the number of the request in flight."""
         slot = self._slot
-        return [slot.wanted.number] if slot is not None and slot.keeps else []
+        return [slot.number] if slot is not None and slot.keeps else []
 
     def advance(self, count: int) -> bytes:
         """Take in received bytes; there is never anything to send because of them.
@@ -321,7 +321,7 @@ class HttpExchange(Replies):
         self._slot, self._sink = None, _Sink(None)
         if not slot.keeps:
             return
-        number = slot.wanted.number
+        number = slot.number
         if self._status not in (_OK, _PARTIAL):
             self._slot = slot
             self._fail(_FAULTS.get(self._status, Fault.REFUSED), self._told(sink))
@@ -355,7 +355,7 @@ class HttpExchange(Replies):
         target = self._headers.get("location", "") if fault is Fault.MOVED else ""
         if fault is Fault.BUSY and (pause := self._headers.get("retry-after")):
             target = pause
-        number = self._slot.wanted.number
+        number = self._slot.number
         self.failed.append(Failure(number, fault, text, target))
 
     _STEPS: Final = {

@@ -103,7 +103,7 @@ def find_kept(waiter: Waiter, name: str) -> KeptIndex:
     Raises:
         RecordsError: it has none of that name, or cannot be reached.
     """
-    (text,) = waiter.fetch([Wanted(0, index_key(name))])
+    (text,) = waiter.fetch([Wanted(index_key(name))])
     return KeptIndex.of_text(name, bytes(text))
 
 
@@ -113,7 +113,7 @@ def fetch_kept(waiter: Waiter, kept: KeptIndex) -> bytes:
     Raises:
         RecordsError: a part cannot be read, or is damaged.
     """
-    wanted = [Wanted(0, kept.part_key(number)) for number in range(kept.parts)]
+    wanted = [Wanted(kept.part_key(number)) for number in range(kept.parts)]
     content = b"".join(waiter.fetch(wanted))
     if xxh3_128_hexdigest(content) != kept.digest:
         raise RecordsError(f"the index {kept.name!r} in the store is damaged")

@@ -65,7 +65,7 @@ class StoreReader(HeaderReader):
         key = self._keys.key(self._number)
         identity = self._keys.identity(self._number)
         wanted = [
-            Wanted(0, key, at, min(REQUEST_BYTES, end - at), False, identity)
+            Wanted(key, at, min(REQUEST_BYTES, end - at), False, identity)
             for at in range(offset, end, REQUEST_BYTES)
         ]
         found = b"".join(self._waiter.fetch(wanted)) if wanted else b""

@@ -84,6 +84,15 @@ class Pool:
         self._last, self._left = last, ROW - 1
         return last
 
+    def take_more(self, most: int) -> int:
+        """Return how many more requests the connection that was taken last must get."""
+        if self._last is None:
+            return 0
+        exchange = self._last.exchange
+        count = max(0, min(most, self._left, exchange.capacity - exchange.load))
+        self._left -= count
+        return count
+
     def take_other(self, than: Connection | None) -> Connection | None:
         """Return the connection with the least to do beside one, as `take` does."""
         free = [one for one in self._connections if one.can_ask and one is not than]

@@ -35,6 +35,7 @@ _FAULTS: Final = {
     b"WRONGPASS": Fault.DENIED,
 }
 _TARGET_WORD: Final = 2
+_BULK: Final = ord("$")
 
 
 def command(*words: bytes) -> bytes:
@@ -91,11 +92,12 @@ class RespExchange(Replies):
         """Return what is sent first."""
         return b"".join(self._greetings)
 
-    def request(self, wanted: Wanted, place: memoryview | None) -> bytes:
+    def request(self, number: int, wanted: Wanted, place: memoryview | None) -> bytes:
         """Return the bytes of a request."""
-        self._requests.add(Slot(wanted, place, skips=int(wanted.asking)))
         if wanted.asking:
+            self._requests.add(Slot(number, wanted, place, skips=1))
             return command(b"ASKING") + _get(wanted)
+        self._requests.add(Slot(number, wanted, place))
         return _get(wanted)
 
     def abandon(self, number: int) -> None:
@@ -115,9 +117,40 @@ class RespExchange(Replies):
             ExchangeError: what came is no reply.
         """
         self._inbox.add(count)
-        while self._end_payload() if self._in_payload else self._begin_reply():
+        while self._end_payload() if self._in_payload else self._take_reply():
             pass
         return b""
+
+    def _take_reply(self) -> bool:
+        """Take in a reply, or its first line; return whether that was there."""
+        if not self._unanswered:
+            self._take_whole()
+        return self._begin_reply()
+
+    def _take_whole(self) -> None:
+        """Take in values that came whole for places as long as they are.
+
+        The same is done by `_begin_reply` and `_end_payload`, in six calls for each.
+        """
+        slots, done = self._requests.slots, self.done
+        received, view, begin, end = self._inbox.received()
+        while slots:
+            slot = slots[0]
+            place = slot.place
+            line_end = received.find(b"\r\n", begin, end)
+            if line_end < 0 or place is None or slot.skips or received[begin] != _BULK:
+                break
+            first = line_end + 2
+            last = first + len(place)
+            if last + 2 > end or received[begin + 1 : line_end] != b"%d" % len(place):
+                break
+            if received[last : last + 2] != b"\r\n":
+                break
+            place[:] = view[first:last]
+            begin = last + 2
+            done.append(slot.number)
+            slots.popleft()
+        self._inbox.skip_to(begin)
 
     def _end_payload(self) -> bool:
         """Go on with a payload; return whether it is complete, with its end."""
@@ -130,12 +163,11 @@ class RespExchange(Replies):
         if end != b"\r\n":
             raise ExchangeError("a value is longer than the reply says")
         self._in_payload = False
-        slot = self._requests.first()
-        wanted = self._requests.end()
+        slot = self._requests.end()
         if slot.keeps and self._target is not None:
             if isinstance(self._target, bytearray):
-                self.loose[wanted.number] = self._target
-            self.done.append(wanted.number)
+                self.loose[slot.number] = self._target
+            self.done.append(slot.number)
         self._target = None
         return True
 
@@ -172,18 +204,16 @@ class RespExchange(Replies):
         try:
             self._target = slot.accept(length)
         except ValueError as error:
-            number = slot.wanted.number
-            self.failed.append(Failure(number, Fault.CHANGED, str(error)))
+            self.failed.append(Failure(slot.number, Fault.CHANGED, str(error)))
             slot.keeps, self._target = False, None
         target = None if self._target is None else memoryview(self._target)
         self._inbox.expect(length, target)
         self._in_payload = True
 
     def _fail(self, fault: Fault, text: str, target: str) -> None:
-        keeps = self._requests.first().keeps
-        wanted = self._requests.end()
-        if keeps:
-            self.failed.append(Failure(wanted.number, fault, text, target))
+        slot = self._requests.end()
+        if slot.keeps:
+            self.failed.append(Failure(slot.number, fault, text, target))
 
 
 def _get(wanted: Wanted) -> bytes:

@@ -14,12 +14,9 @@ from monarch.records.errors import RecordsError
 from monarch.records.index import UNIT, Range, RecordIndex
 from monarch.records.keys import UNKNOWN_LENGTH, KeyIndex
 from monarch.records.stores.address import StoreAddress, is_of_library
-from monarch.records.stores.cassandra import CqlWay
 from monarch.records.stores.exchange import Wanted
 from monarch.records.stores.fetching import Fetcher
 from monarch.records.stores.library import LibraryWay
-from monarch.records.stores.redis import RedisWay
-from monarch.records.stores.s3 import HttpWay
 from monarch.records.stores.threads import ThreadFetcher
 from monarch.records.stores.ways import Ended, Fetch, Fetching, Way
 from monarch.records.stores.window import Window
@@ -112,9 +109,9 @@ class StoreSource:
         """Return the requests for some ranges."""
         rows = self.keys.rows([one.object for one in ranges])
         return [
-            Wanted(0, key, offset, length, offset == 0 and length == size, identity)
+            Wanted(key, offset, length, offset == 0 and length == size, identity)
             if length != UNKNOWN_LENGTH
-            else Wanted(0, key, offset, -1, offset == 0, identity)
+            else Wanted(key, offset, -1, offset == 0, identity)
             for (_, offset, length), (key, size, identity) in zip(
                 ranges, rows, strict=True
             )
@@ -159,12 +156,19 @@ def way_of(
     if is_of_library(store):
         return LibraryWay(store)
     address = StoreAddress.parse(store)
+    # Each is imported where it is needed: readers start sooner without the others.
     if address.kind == "redis":
+        from monarch.records.stores.redis import RedisWay
+
         slots = details.get("slots", [])
         assert isinstance(slots, list)
         return RedisWay(address, slots, environ)
     if address.kind in ("s3", "http"):
+        from monarch.records.stores.s3 import HttpWay
+
         return HttpWay(address, details, environ)
+    from monarch.records.stores.cassandra import CqlWay
+
     return CqlWay(address, details, environ)
 
 

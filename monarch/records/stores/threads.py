@@ -126,7 +126,7 @@ class ThreadFetcher:
         with self._lock:
             self.counts.requests += 1
             self.counts.bytes += len(found)
-            self.delays.note(took_s)
+            self.delays.note([took_s])
 
     def _error(self, fetch: Fetch, text: str, fault: Fault) -> RecordsError:
         key = fetch.wanted.key.decode(errors="backslashreplace")

@@ -16,6 +16,7 @@ and Anderson, "Understanding the Performance of TCP Pacing", 2000).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 SHRINK: Final = 0.7
@@ -79,10 +80,10 @@ class Delays:
     def __repr__(self) -> str:
         return f"<Delays {len(self._last)}, deadline {self.deadline_s} s>"
 
-    def note(self, delay_s: float) -> None:
-        """Note a reply."""
-        self._last.append(delay_s)
-        self._left -= 1
+    def note(self, delays_s: Sequence[float]) -> None:
+        """Note some replies."""
+        self._last.extend(delays_s)
+        self._left -= len(delays_s)
         if self._left <= 0:
             self._left = DELAYS_MIN
             late_s = self.of_share(_LATE_SHARE) or 0.0
@@ -144,7 +145,8 @@ class Window:
         Args:
             requests: those in flight.
             size_bytes: theirs together.
-            next_bytes: of the one more; a first one is always allowed.
+            next_bytes: of the one more; below 0: not known. A first one is always
+                allowed.
         """
         if not requests:
             return True
@@ -168,19 +170,21 @@ class Window:
         """Note that requests have left."""
         self._credit -= requests
 
-    def replied(self, now_s: float, delay_s: float, *, is_full: bool = True) -> None:
-        """Note a reply.
+    def replied(
+        self, now_s: float, delay_s: float, count: int = 1, *, is_full: bool = True
+    ) -> None:
+        """Note replies that came together.
 
         Args:
-            delay_s: since its request was sent.
+            delay_s: since their requests were sent, at least.
             is_full: the window held requests back; else a larger one helps nobody.
         """
         self._note_delay(now_s, delay_s)
-        self._round_replies += 1
+        self._round_replies += count
         if self._doubles and self._has_queue(min(self._recent)):
             self._doubles = len(self._recent) < SAMPLES
         if self._doubles and is_full:
-            self._size = min(self._size + 1, float(self.limit))
+            self._size = min(self._size + count, float(self.limit))
         if now_s >= self._round_until_s:
             self._end_round(now_s, is_full)
 
