@@ -119,9 +119,9 @@ class Loads:
         load = self._loads.get(key)
         if load is not None:
             return Begun.YES if load.decoded is None else self._place(load)
-        portion = self._portions.find(key)
         if self._readers.is_full:
             return Begun.LATER
+        portion = self._portions.find(key)
         if portion.index.is_decoded:
             return self._begin_decoding(Load(key, portion))
         if portion.has_unknown_lengths:

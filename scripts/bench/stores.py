@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from table import Row
 
+from monarch.records.stores.resp import command
 from support import compiler
 from support.processes import wait_until
 from support.redis_servers import free_port, redis_server
@@ -38,6 +40,7 @@ BATCH: Final = 64
 SIZES: Final = {"12 KB": 12_000, "110 KB": 110_000}
 RATES: Final = {"12 KB": 9500, "110 KB": 9500}
 CPU_US: Final = {"12 KB": 20, "110 KB": 60}
+PLAIN_IN_FLIGHT, PLAIN_ROUNDS = 64, 100
 LINK_MB_S, QUEUE_KB = 125, 1000
 FIRST_S: Final = {"redis": 0.35, "http": 0.35, "cql": 0.65}
 READER: Final = Path(__file__).with_name("stores_reader.py")
@@ -77,6 +80,9 @@ def measure(monarch: str, work: Path, *, quick: bool) -> list[Row]:
                     for rtt in (0, 10, 100)
                 }
                 rows += rows_of(store, size, found)
+                if store == "redis":
+                    plain = plain_loop_us(port, keys, SIZES[size])
+                    print(f"# a plain loop, {size}: {plain:.1f} us", file=sys.stderr)
                 if (store, size) == ("redis", "110 KB"):
                     rows += bottleneck(python, port, keys, quick=quick)
     return rows
@@ -151,6 +157,27 @@ def rows_of(store: str, size: str, found: dict[int, Any]) -> list[Row]:
             ),
         ]
     return rows
+
+
+def plain_loop_us(port: int, keys: str, size: int) -> float:
+    """Return the processor time for a record of a loop that does nothing else.
+
+    It shows how fast the machine is now: many GETs in flight on one connection of a
+    Redis without a network, received into the same memory.
+    """
+    words = [(keys % number).encode() for number in range(PLAIN_IN_FLIGHT)]
+    asked = b"".join(command(b"GET", word) for word in words)
+    expected = PLAIN_IN_FLIGHT * (len(b"$%d\r\n" % size) + size + 2)
+    place = memoryview(bytearray(1 << 18))
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        began_s = time.thread_time()
+        for _ in range(PLAIN_ROUNDS):
+            sock.sendall(asked)
+            left = expected
+            while left:
+                left -= sock.recv_into(place, min(left, len(place)))
+        took_s = time.thread_time() - began_s
+    return took_s / (PLAIN_ROUNDS * PLAIN_IN_FLIGHT) * 1e6
 
 
 def run(

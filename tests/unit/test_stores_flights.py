@@ -84,6 +84,17 @@ def test_a_request_fails_once_both_have_failed() -> None:
         assert flights.fail(last) is None
 
 
+def test_a_twin_whose_request_has_failed_fills_the_place() -> None:
+    flights, [fetch], [_, second] = flown()
+    flights.add_twin(2, 1, second, 0.1)
+    assert flights.fail(1) is None
+
+    assert flights.succeed(2, bytearray(b"good")) is not None
+
+    assert bytes(fetch.place or b"") == b"good"
+    assert fetch.found is None
+
+
 def test_few_requests_get_a_twin_and_none_gets_two() -> None:
     flights, _, [_, second] = flown(10)
     now_s, median_s, requests = 1.0, 0.1, 200

@@ -42,6 +42,10 @@ RETRIED_MIN: Final = 256
 pauses are the longest ones."""
 HANDED_AT_ONCE: Final = 32
 """So many requests that have ended are handed over together, if more come at once."""
+NAP_SHARE: Final = 1 / 50
+NAP_MAX_S: Final = 0.002
+"""Where requests need not leave evenly, replies are let come for this share of a round
+trip: to wake up costs as much as some replies do."""
 _LOOK_S: Final = 0.05
 _HELD_S: Final = 0.001
 """How long requests wait that the pace holds back."""
@@ -146,6 +150,8 @@ class Fetcher:
         self._take_given()
         self._take_later(now_s)
         self._send(now_s)
+        if self._flights and not self._window.is_paced:
+            time.sleep(min(NAP_MAX_S, NAP_SHARE * self._window.round_trip_s))
         found = self._connections.wait(self._patience_s(now_s))
         for connection, events in found:
             self._serve(connection, events)

@@ -84,7 +84,7 @@ class Flights:
             return None
         fetch = flight.fetch
         fetch.found = found
-        if not flight.other:
+        if not flight.other and not flight.is_twin:
             return flight
         other = self._take(flight.other)
         if other is not None:

@@ -152,15 +152,23 @@ class Window:
             return True
         return requests < self.size and size_bytes + next_bytes <= self._bytes_max
 
+    @property
+    def is_paced(self) -> bool:
+        """Whether requests leave evenly.
+
+        Not on a short way, nor in a window that the user has chosen, before a loss.
+        """
+        has_lost = self._shrunk_until_s > 0
+        return (self._by_delay or has_lost) and self.round_trip_s >= PACED_MIN_S
+
     def pace(self, now_s: float) -> int:
         """Return how many requests may leave now, as far as the pace allows.
 
         `sent` tells how many have left.
         """
-        round_trip_s = self.round_trip_s
-        if round_trip_s < PACED_MIN_S:
+        if not self.is_paced:
             return AT_ONCE
-        rate = PACE_FACTOR * self._size / round_trip_s
+        rate = PACE_FACTOR * self._size / self.round_trip_s
         earned = (now_s - self._paced_s) * rate
         self._credit = min(self._credit + earned, max(1.0, BURST_S * rate))
         self._paced_s = now_s
