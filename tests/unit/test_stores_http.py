@@ -235,12 +235,13 @@ def test_a_late_body_goes_nowhere_once_its_place_was_given_up(
     [
         b"+PONG\r\n",
         b"HTTP/2 200\r\n",
-        b"HTTP/1.1 200 OK\r\nno colon\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200,
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 4000,
         b"x" * 40_000,
     ],
 )

@@ -234,6 +234,26 @@ class Inbox:
         self._begin = end + 2
         return found
 
+    def head(self) -> bytes | None:
+        """Return all lines up to an empty one, with their ends; None: it is not there.
+
+        Raises:
+            ExchangeError: they are longer than LINE_BYTES_MAX.
+        """
+        end = self._bytes.find(b"\r\n\r\n", self._begin, self._end)
+        if end < 0:
+            if self._end - self._begin > LINE_BYTES_MAX:
+                raise ExchangeError("the head of a reply has no end")
+            return None
+        found = bytes(self._view[self._begin : end + 2])
+        self._begin = end + 4
+        return found
+
+    def first_line(self) -> bytes | None:
+        """Return the next line without taking it; None: it is not all there."""
+        end = self._bytes.find(b"\r\n", self._begin, self._end)
+        return None if end < 0 else bytes(self._view[self._begin : end])
+
     def take(self, count: int) -> bytes | None:
         """Return the next bytes, few of them; None: they are not all there."""
         if self._end - self._begin < count:

@@ -29,11 +29,18 @@ Signer = Callable[[str, Headers], Headers]
 
 SAFE: Final = "/-_.~"
 """Besides letters and digits, what stands for itself in the path of S3."""
-HEADERS_MAX: Final = 100
 ERROR_BYTES_MAX: Final = 1 << 14
 LENGTH_MAX: Final = 1 << 48
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] (\d\d\d)(?: .*)?")
+_FIELDS: Final = re.compile(rb"(?:[^\r\n:]+:[^\r\n]*\r\n){0,100}")
+"""The fields of a head, 100 at most."""
+_FIELD: Final = re.compile(
+    rb"^(content-length|content-range|transfer-encoding|etag|connection|location|"
+    rb"retry-after)[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r$",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Those that are looked at."""
 _CODE: Final = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE: Final = re.compile(rb"<Message>([^<]{1,500})</Message>")
 _OK, _PARTIAL, _NO_CONTENT, _NOT_MODIFIED = 200, 206, 204, 304
@@ -66,8 +73,7 @@ class Tags(Enum):
 
 
 class _State(Enum):
-    STATUS = auto()
-    HEADERS = auto()
+    HEAD = auto()
     BODY = auto()
     CHUNK = auto()
     CHUNK_BODY = auto()
@@ -99,10 +105,9 @@ class HttpExchange(Replies):
         self.ready = True
         self._host, self._prefix, self._sign = host, prefix, sign
         self._slot: Slot | None = None
-        self._state = _State.STATUS
+        self._state = _State.HEAD
         self._status = 0
         self._headers: dict[str, str] = {}
-        self._lines = 0
         self._sink = _Sink(None)
 
     def __repr__(self) -> str:
@@ -133,11 +138,10 @@ class HttpExchange(Replies):
             headers["Range"] = f"bytes={wanted.offset}-{last}"
         if wanted.identity and self._tags is not Tags.DIGEST:
             headers["If-Match"] = self._tag_of(wanted.identity)
-        signed = {} if self._sign is None else self._sign(path, headers)
-        lines = [
-            f"{name}: {value}\r\n" for name, value in {**headers, **signed}.items()
-        ]
-        return f"GET {path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode("latin-1")
+        if self._sign is not None:
+            headers |= self._sign(path, headers)
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
 
     def abandon(self, number: int) -> None:
         """Let a payload go nowhere."""
@@ -165,37 +169,30 @@ class HttpExchange(Replies):
 
     # -- the head -----------------------------------------------------------------
 
-    def _take_status(self) -> bool:
-        line = self._inbox.line()
-        if line is None:
+    def _take_head(self) -> bool:
+        head = self._inbox.head()
+        if head is None:
+            begun = self._inbox.first_line()
+            if begun is not None:
+                _status_of(begun)  # what is no reply may never end
             return False
-        found = _STATUS.fullmatch(line)
-        if found is None:
-            raise ExchangeError("the server does not speak HTTP/1.1")
+        line, _, fields = head.partition(b"\r\n")
+        self._status = _status_of(line)
         if self._slot is None:
             raise ExchangeError("a reply came that nobody has asked for")
-        self._status, self._headers, self._lines = int(found[1]), {}, 0
-        self._state = _State.HEADERS
-        return True
-
-    def _take_header(self) -> bool:
-        line = self._inbox.line()
-        if line is None:
-            return False
-        if not line:
-            self._begin_body()
-            return True
-        name, colon, value = line.decode("latin-1").partition(":")
-        self._lines += 1
-        if not colon or self._lines > HEADERS_MAX:
+        if _FIELDS.fullmatch(fields) is None:
             raise ExchangeError("the head of a reply is not valid")
-        self._headers[name.strip().lower()] = value.strip()
+        self._headers = {
+            name.decode().lower(): value.decode("latin-1")
+            for name, value in _FIELD.findall(fields)
+        }
+        self._begin_body()
         return True
 
     def _begin_body(self) -> None:
         """Decide where the body goes, now that the head is complete."""
         if self._status < _OK:  # an interim reply; the final one follows
-            self._state = _State.STATUS
+            self._state = _State.HEAD
             return
         headers = self._headers
         self.ended = headers.get("connection", "").lower() == "close"
@@ -317,7 +314,7 @@ class HttpExchange(Replies):
     def _end_reply(self) -> None:
         slot, sink = self._slot, self._sink
         assert slot is not None
-        self._state = _State.STATUS
+        self._state = _State.HEAD
         self._slot, self._sink = None, _Sink(None)
         if not slot.keeps:
             return
@@ -359,14 +356,20 @@ class HttpExchange(Replies):
         self.failed.append(Failure(number, fault, text, target))
 
     _STEPS: Final = {
-        _State.STATUS: _take_status,
-        _State.HEADERS: _take_header,
+        _State.HEAD: _take_head,
         _State.BODY: _take_body,
         _State.CHUNK: _take_chunk,
         _State.CHUNK_BODY: _take_chunk_body,
         _State.CHUNK_END: _take_chunk_end,
         _State.TRAILER: _take_trailer,
     }
+
+
+def _status_of(line: bytes) -> int:
+    found = _STATUS.fullmatch(line)
+    if found is None:
+        raise ExchangeError("the server does not speak HTTP/1.1")
+    return int(found[1])
 
 
 class _Sink:
