@@ -92,7 +92,10 @@ def test_what_cannot_be_opened_is_told_in_one_line(folder: Path) -> None:
     assert "there is no object" in refusal(f"file://{folder}/none/")
     assert "there is no object" in refusal(f"file://{folder}/*.tar")
     assert "xyz:// is no scheme of a store" in refusal("xyz://bucket/")
-    assert "does not belong into an address" in refusal("gs://me:secret@bucket/")
+    for address in ("gs://me:secret@bucket/", "az://box/x.tar?sig=secret"):
+        told = refusal(address)
+        assert "do not belong into an address" in told
+        assert "secret" not in told
 
 
 def test_that_a_library_reads_a_store_is_said_once(folder: Path) -> None:

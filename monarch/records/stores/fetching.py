@@ -38,14 +38,15 @@ PASSED_BY_MAX: Final = 256
 """So many requests whose server is away are passed by for others behind them."""
 RETRIED_SHARE: Final = 0.1
 RETRIED_MIN: Final = 256
-"""Once a larger share of the requests, and more than so many, were asked for again, all
-pauses are the longest ones."""
+"""Once a larger share of the requests, and more than so many, have failed, all pauses
+are the longest ones."""
 HANDED_AT_ONCE: Final = 32
 """So many requests that have ended are handed over together, if more come at once."""
 NAP_SHARE: Final = 1 / 50
 NAP_MAX_S: Final = 0.002
-"""Where requests need not leave evenly, replies are let come for this share of a round
-trip: to wake up costs as much as some replies do."""
+"""Replies are let come for this share of a round trip: to wake up costs as much as some
+replies do."""
+NAP_MIN_S: Final = 0.0002
 _LOOK_S: Final = 0.05
 _HELD_S: Final = 0.001
 """How long requests wait that the pace holds back."""
@@ -79,6 +80,7 @@ class Fetcher:
         self._asked: dict[Connection, None] = {}
         self._chance = random.Random()
         self._serial = 0
+        self._failures = 0
         self._is_held = False
         self._looked_s = 0.0
         self._ends = False
@@ -150,8 +152,7 @@ class Fetcher:
         self._take_given()
         self._take_later(now_s)
         self._send(now_s)
-        if self._flights and not self._window.is_paced:
-            time.sleep(min(NAP_MAX_S, NAP_SHARE * self._window.round_trip_s))
+        self._nap()
         found = self._connections.wait(self._patience_s(now_s))
         for connection, events in found:
             self._serve(connection, events)
@@ -166,6 +167,12 @@ class Fetcher:
             self._end_all(self._told(told, Fault.FAILED))
         if self._over and (not found or len(self._over) >= HANDED_AT_ONCE):
             self._hand_over()
+
+    def _nap(self) -> None:
+        """Let replies come, where requests need not leave evenly."""
+        nap_s = min(NAP_MAX_S, NAP_SHARE * self._window.round_trip_s)
+        if nap_s >= NAP_MIN_S and self._flights and not self._window.is_paced:
+            time.sleep(nap_s)
 
     def _hand_over(self) -> None:
         over, self._over = self._over, []
@@ -351,7 +358,8 @@ class Fetcher:
             self._end(fetch, self._error(fetch, told, Fault.FAILED))
             return
         most_s = min(PAUSE_MAX_S, PAUSE_S * 2**fetch.attempts)
-        if self.counts.retries > RETRIED_MIN + RETRIED_SHARE * self.counts.requests:
+        self._failures += not at_once
+        if self._failures > RETRIED_MIN + RETRIED_SHARE * self.counts.requests:
             most_s = PAUSE_MAX_S
         self._pause(fetch, now_s, 0.0 if at_once else most_s)
 

@@ -36,20 +36,11 @@ class LibraryWay:
     """How a store is read by fsspec.
 
     Keys are what follows its address, which ends with a slash.
-
-    Raises:
-        RecordsError: the library is not installed, or does not take the address.
     """
 
     def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
-        if ":" in parts.netloc.rpartition("@")[0]:
-            raise RecordsError(
-                f"{parts.scheme}://: a password does not belong into an address; give "
-                "it to the library by its own variables or files"
-            )
         self.name = address
-        self._scheme = parts.scheme.lower()
+        self._scheme = urlsplit(address).scheme.lower()
 
     def __repr__(self) -> str:
         return f"<LibraryWay {self.name}>"
@@ -111,6 +102,15 @@ class LibraryWay:
             raise RecordsError(f"{self.name}: {told}") from error
 
 
+def _refuse_secrets(address: str) -> None:
+    parts = urlsplit(address)
+    if ":" in parts.netloc.rpartition("@")[0] or "=" in parts.query:
+        raise RecordsError(
+            f"{parts.scheme}://: passwords and options do not belong into an address; "
+            "give them to the library by its own variables or files"
+        )
+
+
 def _by_obstore(scheme: str) -> Any:
     """Return the file system of obstore, which is faster; None: it is not installed."""
     try:
@@ -126,8 +126,10 @@ def listed(address: str, progress: Progress) -> KeyIndex:
     """Return the objects that an address names: one, all of a pattern, or of a folder.
 
     Raises:
-        RecordsError: there is none, or the store cannot be listed.
+        RecordsError: there is none, the store cannot be listed, or the address has a
+            secret in it.
     """
+    _refuse_secrets(address)
     base = fixed_part(address).rpartition("/")[0] + "/"
     way = LibraryWay(base)
     with way.told():
