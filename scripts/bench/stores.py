@@ -31,6 +31,7 @@ from table import Row
 
 from monarch.records.stores.resp import command
 from support import compiler
+from support.fake_s3 import Act, FakeS3
 from support.processes import wait_until
 from support.redis_servers import free_port, redis_server
 
@@ -42,6 +43,7 @@ RATES: Final = {"12 KB": 9500, "110 KB": 9500}
 CPU_US: Final = {"12 KB": 20, "110 KB": 60}
 PLAIN_IN_FLIGHT, PLAIN_ROUNDS = 64, 100
 LINK_MB_S, QUEUE_KB = 125, 1000
+USUAL_S, LATE_S = 0.12, 1.2
 FIRST_S: Final = {"redis": 0.35, "http": 0.35, "cql": 0.65}
 READER: Final = Path(__file__).with_name("stores_reader.py")
 
@@ -85,7 +87,7 @@ def measure(monarch: str, work: Path, *, quick: bool) -> list[Row]:
                     print(f"# a plain loop, {size}: {plain:.1f} us", file=sys.stderr)
                 if (store, size) == ("redis", "110 KB"):
                     rows += bottleneck(python, port, keys, quick=quick)
-    return rows
+    return [*rows, tail(python)]
 
 
 def bottleneck(python: str, port: int, keys: str, *, quick: bool) -> list[Row]:
@@ -207,16 +209,46 @@ def run(
                 "records": 4096 if quick else 20_000 if case.rtt_ms else 30_000,
                 "epochs": 3,
             }
-            done = subprocess.run(
-                [python, "-P", str(READER), json.dumps(given)],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
-            told.append(json.loads(done.stdout.splitlines()[-1]))
+            told.append(read(python, given))
     print(f"# {case}: {told}", file=sys.stderr)
     return {name: statistics.median(one[name] for one in told) for name in told[0]}
+
+
+def read(python: str, given: dict[str, Any]) -> Any:
+    """Return what one process tells of its loader."""
+    done = subprocess.run(
+        [python, "-P", str(READER), json.dumps(given)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def tail(python: str) -> Row:
+    """Return the row of a store of which 5% of the replies come ten times as late."""
+
+    def late(serial: int, key: str) -> Act:
+        return Act(late_s=LATE_S if serial % 20 == 7 else USUAL_S)
+
+    given = {"store": "http", "keys": "v%d", "bytes": 200, "batch": 16, "window": 64}
+    more = {"bucket": "bucket", "records": 480, "epochs": 3}
+    rates = {}
+    with FakeS3({f"v{n}": bytes(200) for n in range(256)}, late).served() as server:
+        for in_order in (True, False):
+            found = read(
+                python, given | more | {"port": server.port, "in_order": in_order}
+            )
+            rates[in_order] = found["rate"]
+    return Row(
+        "5% of replies ten times as late, window of 4 batches: out of order",
+        f"{rates[False]:.0f}/s",
+        f"{rates[True]:.0f}/s in order",
+        rates[False] / rates[True],
+        2.0,
+        at_least=True,
+    )
 
 
 @contextmanager

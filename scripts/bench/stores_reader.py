@@ -22,7 +22,7 @@ def records_of(given: dict[str, Any]) -> Records:
     """Return the Records, by an index that is made here."""
     addresses = {
         "redis": f"redis://127.0.0.1:{given['port']}/0",
-        "http": f"s3://files/?endpoint=http://127.0.0.1:{given['port']}&anonymous=1",
+        "http": f"s3://{given.get('bucket', 'files')}/?endpoint=http://127.0.0.1:{given['port']}&anonymous=1",
         "cql": f"cassandra://127.0.0.1:{given['port']}/ks.data",
     }
     keys = [
