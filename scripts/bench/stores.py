@@ -56,11 +56,13 @@ class Case:
         store: "redis", "http" or "cql".
         size: of a record, by its name in SIZES.
         rtt_ms: of the network.
+        link: MB/s and KB of the queue of a bottleneck; none: there is no bottleneck.
     """
 
     store: str
     size: str
     rtt_ms: int
+    link: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.store}, {self.size}, {self.rtt_ms} ms"
@@ -82,18 +84,28 @@ def measure(monarch: str, work: Path, *, quick: bool) -> list[Row]:
                     for rtt in (0, 10, 100)
                 }
                 rows += rows_of(store, size, found)
-                if store == "redis":
-                    plain = plain_loop_us(port, keys, SIZES[size])
-                    print(f"# a plain loop, {size}: {plain:.1f} us", file=sys.stderr)
-                if (store, size) == ("redis", "110 KB"):
-                    rows += bottleneck(python, port, keys, quick=quick)
+                rows += more_rows(python, (store, size), port, keys, quick)
     return [*rows, tail(python)]
+
+
+def more_rows(
+    python: str, what: tuple[str, str], port: int, keys: str, quick: bool
+) -> list[Row]:
+    """Return what is measured of Redis alone; prints how fast a plain loop is."""
+    store, size = what
+    if store != "redis":
+        return []
+    plain = plain_loop_us(port, keys, SIZES[size])
+    print(f"# a plain loop, {size}: {plain:.1f} us", file=sys.stderr)
+    if size != "110 KB":
+        return []
+    return bottleneck(python, port, keys, quick=quick)
 
 
 def bottleneck(python: str, port: int, keys: str, *, quick: bool) -> list[Row]:
     """Return the rows of a link with a short queue, which closes connections."""
-    case = Case("redis", "110 KB", 100)
-    found = run(python, case, port, keys, quick=quick, link=(LINK_MB_S, QUEUE_KB))
+    case = Case("redis", "110 KB", 100, (LINK_MB_S, QUEUE_KB))
+    found = run(python, case, port, keys, quick=quick)
     link = LINK_MB_S * 1e6 / SIZES[case.size]
     name = f"redis, 110 KB, 100 ms, {LINK_MB_S} MB/s, queue of {QUEUE_KB} KB"
     share = found["retries"] / found["requests"]
@@ -182,30 +194,18 @@ def plain_loop_us(port: int, keys: str, size: int) -> float:
     return took_s / (PLAIN_ROUNDS * PLAIN_IN_FLIGHT) * 1e6
 
 
-def run(
-    python: str,
-    case: Case,
-    port: int,
-    keys: str,
-    *,
-    quick: bool,
-    link: tuple[int, int] | None = None,
-) -> Any:
-    """Return the medians of some runs of one case.
-
-    Args:
-        link: MB/s and KB of the queue of a bottleneck.
-    """
+def run(python: str, case: Case, port: int, keys: str, *, quick: bool) -> Any:
+    """Return the medians of some runs of one case."""
     told = []
     for _ in range(1 if quick else 3):
-        with delayed(port, case.rtt_ms, *(link or ())) as place:
+        with delayed(port, case.rtt_ms, *case.link) as place:
             given = {
                 "store": case.store,
                 "port": place,
                 "keys": keys,
                 "bytes": SIZES[case.size],
                 "batch": BATCH,
-                "window": "auto" if link else WINDOW,
+                "window": "auto" if case.link else WINDOW,
                 "records": 4096 if quick else 20_000 if case.rtt_ms else 30_000,
                 "epochs": 3,
             }

@@ -5,7 +5,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -135,25 +135,30 @@ def test_an_epoch_survives_a_fifth_of_refusals(bucket: FakeS3) -> None:
     assert recovered_s < 3 + COUNT / 32 * USUAL_S
 
 
+def part_of(
+    records: Records, place: tuple[int, int], state: Any, batches: int | None
+) -> tuple[list[int], Any]:
+    """What a rank of so many reads of an epoch from a state on, and its state then."""
+    rank, ranks = place
+    with Loader(
+        *(records, 48 // ranks), seed=3, rank=rank, world_size=ranks, window=96
+    ) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        some = [batch.ids.tolist() for batch in islice(loader, batches)]
+        return [*chain.from_iterable(some)], loader.state_dict()
+
+
 def test_an_epoch_goes_on_twice_on_other_numbers_of_ranks(bucket: FakeS3) -> None:
     records = open_records("s3://bucket/train/")
-    bucket.gets.clear()
     seen: list[int] = []
     state: Any = None
     for ranks, batches in ((1, 4), (3, 3), (2, None)):
-        states = []
-        for rank in range(ranks):
-            with Loader(
-                *(records, 48 // ranks), seed=3, rank=rank, world_size=ranks, window=96
-            ) as loader:
-                if state is not None:
-                    loader.load_state_dict(state)
-                for count, batch in enumerate(loader, 1):
-                    seen += batch.ids.tolist()
-                    if count == batches:
-                        break
-                states.append(loader.state_dict())
-        state = states[0]
+        parts = [
+            part_of(records, (rank, ranks), state, batches) for rank in range(ranks)
+        ]
+        seen += chain.from_iterable(ids for ids, _ in parts)
+        state = parts[0][1]
 
     assert Counter(seen) == Counter(range(COUNT))
 

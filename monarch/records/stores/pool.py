@@ -200,12 +200,13 @@ class Pools:
         It must get the request, see `Pool.take`.
         """
         endpoints = self._way.endpoints(fetch.wanted.key)
-        if self._way.has_copies:
-            for endpoint in endpoints:
-                if endpoint != than.endpoint:
-                    best = self.of(endpoint).take_other(than)
-                    if best is not None:
-                        return best
+        others = endpoints if self._way.has_copies else ()
+        for endpoint in others:
+            if endpoint == than.endpoint:
+                continue
+            best = self.of(endpoint).take_other(than)
+            if best is not None:
+                return best
         return self.of(than.endpoint).take_other(than)
 
     def is_away(self, key: bytes) -> bool:
