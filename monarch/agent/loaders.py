@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch.errors import MonarchError
@@ -36,46 +34,26 @@ _READER_NAMES: Final = {
     "store_reconnects": "store_reconnects",
 }
 """The same of its reader."""
-_SUMS: Final = (
-    *("requests", "request_bytes", "memory_bytes"),
-    *("retries", "hedges", "store_reconnects"),
-)
-_LARGEST: Final = ("store_delay_p50_s", "store_delay_p99_s", "store_window")
-"""The figures of readers that are added up, and those of which the largest counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """What a reader has done, as far as one of its ranks has told.
+def _reader_of(stats: Mapping[str, Any]) -> LoaderFigures:
+    """Return what a loader says of its reader, as the figures of no rank.
 
-    Attributes:
-        servers: requests that each server of a store has answered; no store: none.
+    Raises:
+        TypeError, ValueError: they are none.
     """
+    from monarch.report.model import LoaderFigures
 
-    requests: int = 0
-    request_bytes: int = 0
-    memory_bytes: int = 0
-    retries: int = 0
-    hedges: int = 0
-    store_delay_p50_s: float = 0.0
-    store_delay_p99_s: float = 0.0
-    store_window: int = 0
-    store_reconnects: int = 0
-    servers: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, stats: Mapping[str, Any]) -> _Reader:
-        """Return what the figures of a loader say of its reader.
-
-        Raises:
-            TypeError, ValueError: they are none.
-        """
-        figures: dict[str, Any] = {
-            name: (float if name.endswith("_s") else int)(stats.get(given) or 0)
-            for name, given in _READER_NAMES.items()
-        }
-        served = dict(stats.get("store_servers") or {})
-        return cls(**figures, servers={str(at): int(n) for at, n in served.items()})
+    figures: dict[str, Any] = {
+        name: (float if name.endswith("_s") else int)(stats.get(given) or 0)
+        for name, given in _READER_NAMES.items()
+    }
+    served = dict(stats.get("store_servers") or {})
+    return LoaderFigures(
+        **figures,
+        store_servers=tuple(map(str, served)),
+        store_served=tuple(map(int, served.values())),
+    )
 
 
 class LoaderRows:
@@ -83,7 +61,7 @@ class LoaderRows:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, int], LoaderFigures] = {}
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, LoaderFigures] = {}
 
     def __repr__(self) -> str:
         return f"<LoaderRows, {len(self._rows)}>"
@@ -103,7 +81,7 @@ class LoaderRows:
                 for name, given in _NAMES.items()
             }
             busy = stats["accelerator_utilization"]
-            reader = _Reader.of(stats)
+            reader = _reader_of(stats)
             row = LoaderFigures(
                 **figures,
                 ranks=1,
@@ -122,24 +100,10 @@ class LoaderRows:
         """Return the figures of all loaders as one."""
         from monarch.report.loaders import together
 
-        readers = self._readers.values()
-        served: Counter[str] = Counter()
-        for one in readers:
-            served.update(one.servers)
-        sums = {name: sum(getattr(one, name) for one in readers) for name in _SUMS}
-        most = {
-            name: max((getattr(one, name) for one in readers), default=0)
-            for name in _LARGEST
-        }
-        return replace(
-            together(self._rows.values()),
-            **sums,
-            **most,
-            store_servers=tuple(served),
-            store_served=tuple(served.values()),
-        )
+        return together([*self._rows.values(), *self._readers.values()])
 
-    def _note(self, pid: int, reader: _Reader) -> None:
+    def _note(self, pid: int, reader: LoaderFigures) -> None:
         """Keep the later figures of a reader: several ranks tell of it."""
-        if reader.requests >= self._readers.get(pid, _Reader()).requests:
+        known = self._readers.get(pid)
+        if known is None or reader.requests >= known.requests:
             self._readers[pid] = reader

@@ -1,6 +1,5 @@
 """What a loader over a store promises of its tail, memory, faults and ranks."""
 
-import multiprocessing
 import random
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ from monarch.records.keys import KeyIndex
 from monarch.records.stores.source import StoreSource, index_of
 from support.fake_s3 import Act, FakeS3
 from support.redis_servers import Redis, redis_server
-from support.store_ranks import read_as
+from support.store_ranks import read_by_four
 
 LOCAL = "127.0.0.1"
 CHANCE = random.Random(5)
@@ -167,20 +166,10 @@ def test_an_epoch_goes_on_twice_on_other_numbers_of_ranks(bucket: FakeS3) -> Non
 def test_ranks_that_are_forked_or_spawned_never_hang(
     server: Redis, start: str, soak_count: Callable[[int, int], int]
 ) -> None:
-    context: Any = multiprocessing.get_context(start)
     stored = shared_values(server, 240)
     for _ in range(soak_count(3, 50)):
-        found: Any = context.Queue()
-        ranks = [
-            context.Process(target=read_as, args=(stored, rank, found))
-            for rank in range(4)
-        ]
-        for one in ranks:
-            one.start()
-        told = [found.get(timeout=60) for _ in ranks]
-        for one in ranks:
-            one.join(30)
+        ids, readers, clients = read_by_four(stored, start)
 
-        assert len({pid for _, pid, _ in told}) == 1
-        assert sorted(chain.from_iterable(ids for ids, _, _ in told)) == [*range(240)]
-        assert max(clients for _, _, clients in told) <= 8
+        assert len(readers) == 1
+        assert ids == list(range(240))
+        assert clients <= 8

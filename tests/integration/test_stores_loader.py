@@ -1,6 +1,5 @@
 """A loader on the Records of a real Redis server: the same batches as from a folder."""
 
-import multiprocessing
 import random
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from monarch.records.errors import RecordsError
 from monarch.records.keys import KeyIndex
 from monarch.records.stores.source import StoreSource, index_of
 from support.redis_servers import Redis, redis_cluster, redis_server
-from support.store_ranks import read_as
+from support.store_ranks import read_by_four
 
 pytest.importorskip("redis")
 EPOCHS = 3
@@ -232,21 +231,12 @@ def test_processes_of_one_node_share_one_reader_and_its_connections(
 ) -> None:
     ingest(folder, server.port)
     stored = store_of(server)
-    context: Any = multiprocessing.get_context(start)
-    found: Any = context.Queue()
-    ranks = [
-        context.Process(target=read_as, args=(stored, rank, found)) for rank in range(4)
-    ]
-    for one in ranks:
-        one.start()
-    told = [found.get(timeout=60) for _ in ranks]
-    for one in ranks:
-        one.join(30)
+    ids, readers, clients = read_by_four(stored, start)
 
-    assert len({pid for _, pid, _ in told}) == 1
-    assert sorted(n for ids, _, _ in told for n in ids) == list(range(240))
+    assert len(readers) == 1
+    assert ids == list(range(240))
     # The server has at most 8 connections of a reader, and one of this test.
-    assert max(clients for _, _, clients in told) <= 8 + 1
+    assert clients <= 8 + 1
 
 
 def test_an_epoch_is_complete_when_a_master_of_a_cluster_is_killed(

@@ -1,5 +1,6 @@
 """Ranks of one node that read a store, as processes of their own."""
 
+import multiprocessing
 import subprocess
 from typing import Any
 
@@ -16,6 +17,26 @@ def read_as(stored: Records, rank: int, found: Any) -> None:
         pid = loader.stats()["reader_pid"]
         clients = len(list_clients(stored))
     found.put((ids, pid, clients))
+
+
+def read_by_four(stored: Records, start: str) -> tuple[list[int], set[int], int]:
+    """The numbers that four processes have read, their readers, and the most clients.
+
+    Args:
+        start: how processes start, as of `multiprocessing`.
+    """
+    context: Any = multiprocessing.get_context(start)
+    found: Any = context.Queue()
+    ranks = [
+        context.Process(target=read_as, args=(stored, rank, found)) for rank in range(4)
+    ]
+    for one in ranks:
+        one.start()
+    told = [found.get(timeout=60) for _ in ranks]
+    for one in ranks:
+        one.join(30)
+    ids = sorted(number for part, _, _ in told for number in part)
+    return ids, {pid for _, pid, _ in told}, max(clients for _, _, clients in told)
 
 
 def list_clients(stored: Records) -> list[str]:

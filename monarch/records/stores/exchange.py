@@ -249,10 +249,10 @@ class Inbox:
         self._begin = end + 4
         return found
 
-    def first_line(self) -> bytes | None:
-        """Return the next line without taking it; None: it is not all there."""
-        end = self._bytes.find(b"\r\n", self._begin, self._end)
-        return None if end < 0 else bytes(self._view[self._begin : end])
+    def begun(self) -> bytes:
+        """Return the lines that are all there, with their ends, without taking them."""
+        end = self._bytes.rfind(b"\r\n", self._begin, self._end)
+        return b"" if end < 0 else bytes(self._view[self._begin : end + 2])
 
     def take(self, count: int) -> bytes | None:
         """Return the next bytes, few of them; None: they are not all there."""

@@ -172,16 +172,12 @@ class HttpExchange(Replies):
     def _take_head(self) -> bool:
         head = self._inbox.head()
         if head is None:
-            begun = self._inbox.first_line()
-            if begun is not None:
-                _status_of(begun)  # what is no reply may never end
+            if begun := self._inbox.begun():
+                _parts_of(begun)  # what is no reply may never end
             return False
-        line, _, fields = head.partition(b"\r\n")
-        self._status = _status_of(line)
+        self._status, fields = _parts_of(head)
         if self._slot is None:
             raise ExchangeError("a reply came that nobody has asked for")
-        if _FIELDS.fullmatch(fields) is None:
-            raise ExchangeError("the head of a reply is not valid")
         self._headers = {
             name.decode().lower(): value.decode("latin-1")
             for name, value in _FIELD.findall(fields)
@@ -365,11 +361,15 @@ class HttpExchange(Replies):
     }
 
 
-def _status_of(line: bytes) -> int:
+def _parts_of(head: bytes) -> tuple[int, bytes]:
+    """Return the status and the fields of a head."""
+    line, _, fields = head.partition(b"\r\n")
     found = _STATUS.fullmatch(line)
     if found is None:
         raise ExchangeError("the server does not speak HTTP/1.1")
-    return int(found[1])
+    if _FIELDS.fullmatch(fields) is None:
+        raise ExchangeError("the head of a reply is not valid")
+    return int(found[1]), fields
 
 
 class _Sink:

@@ -40,6 +40,7 @@ class ThreadFetcher:
         self._chance = random.Random()
         self._lock = threading.Lock()
         self._flying = 0
+        self._ends = False
         self._given: queue.SimpleQueue[Fetch | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run, name="fetch", daemon=True)
@@ -62,14 +63,15 @@ class ThreadFetcher:
             self._given.put(fetch)
 
     def close(self) -> None:
-        """End the threads, after what was given."""
+        """End the threads; what waits is not fetched any more."""
+        self._ends = True
         for _ in self._threads:
             self._given.put(None)
         for thread in self._threads:
             thread.join()
 
     def _run(self) -> None:
-        while (fetch := self._given.get()) is not None:
+        while (fetch := self._given.get()) is not None and not self._ends:
             with self._lock:
                 self._flying += 1
                 most = max(self.counts.most_in_flight, self._flying)
