@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,7 +52,6 @@ class WaitingSockets:
         self._setup = setup
         self._mesh = mesh
         self._sockets: dict[int, int] = {}
-        self._standings: dict[int, Standing] = {}
 
     def __repr__(self) -> str:
         return f"<WaitingSockets {len(self._sockets)}>"
@@ -76,12 +74,13 @@ class WaitingSockets:
             self._setup,
             self._mesh,
             self._make_endpoints(staging.engine, sources, sealed=sealed),
-            self._standings,
         )
         log.info("sharing nodes=%d integrity=%s", len(spec.nodes), spec.integrity)
         sockets, self._sockets = self._sockets, {}
         for peer, fd in sockets.items():
             opened.adopt(peer, fd)
+        # Nodes may have left since the Placement was made: none waits for them.
+        opened.update(self._mesh.view)
         opened.connect()
         return opened
 
@@ -123,8 +122,7 @@ class WaitingSockets:
         self._sockets[peer] = fd
 
     def update(self, view: View) -> None:
-        """Note how the other nodes stand."""
-        self._standings = {member.number: member.standing for member in view.members}
+        """Note nothing: open() looks at the view."""
 
     def report_late(self, peer: int) -> None:
         """Ignore a late peer: this node asks none."""
@@ -134,11 +132,7 @@ class WaitingSockets:
 
 
 class PeerSockets:
-    """Keeps a data socket to every joined node whose breaker is closed.
-
-    Args:
-        standings: how the other nodes stand now.
-    """
+    """Keeps a data socket to every joined node whose breaker is closed."""
 
     def __init__(
         self,
@@ -146,13 +140,12 @@ class PeerSockets:
         setup: Setup,
         mesh: Mesh,
         endpoints: Endpoints,
-        standings: Mapping[int, Standing],
     ) -> None:
         self.endpoints = endpoints
         self._bootstrap = bootstrap
         self._setup = setup
         self._mesh = mesh
-        self._standings = dict(standings)
+        self._standings: dict[int, Standing] = {}
         self._connecting: set[int] = set()
         self._changed = asyncio.Event()
         self._viewed = asyncio.Event()

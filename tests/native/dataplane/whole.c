@@ -172,7 +172,7 @@ static void the_progress_of_the_owner_reaches_who_waits_there(void)
 {
     const uint64_t sizes[FILES] = {1000, EXTENT_BYTES + 1, EXTENT_BYTES + 1};
     pair.serves = (struct monarch_server_options){
-        .peers = PEERS, .connections = 8, .park_ms = 60000, .stall_ms = 200};
+        .peers = PEERS, .connections = 8, .park_ms = 60000, .stall_ms = 60000};
     pair.receives = (struct monarch_receiver_options){.peers = PEERS,
                                                       .in_flight = 4,
                                                       .timeout_ms = 60000,
