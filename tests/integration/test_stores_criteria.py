@@ -1,10 +1,12 @@
 """What a loader over a store promises of its tail, memory, faults and ranks."""
 
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from contextlib import ExitStack
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +23,22 @@ from support.store_ranks import read_by_four
 LOCAL = "127.0.0.1"
 CHANCE = random.Random(5)
 COUNT, BATCH = 480, 16
-USUAL_S, LATE_S = 0.06, 0.6
+USUAL_S, LATE_S, AWAY_S = 0.06, 0.6, 5.0
 VALUES, VALUE_BYTES = 64, 50_000
 RECORDS, WINDOW = 4096, 512
 MIB = 1 << 20
+
+
+def made_objects() -> dict[str, bytes]:
+    """Objects that name their numbers."""
+    return {f"train/{n:04}": b"%04d" % n * 50 for n in range(COUNT)}
 
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeS3]:
     """A bucket whose objects name their numbers."""
     pytest.importorskip("botocore")
-    objects = {f"train/{n:04}": b"%04d" % n * 50 for n in range(COUNT)}
-    with FakeS3(objects).served() as server:
+    with FakeS3(made_objects()).served() as server:
         server.use(monkeypatch)
         yield server
 
@@ -132,6 +138,48 @@ def test_an_epoch_survives_a_fifth_of_refusals(bucket: FakeS3) -> None:
     assert stats["retries"] <= 0.3 * stats["requests"]
     # At least as fast as 32 at a time, of the 64 that the window has.
     assert recovered_s < 3 + COUNT / 32 * USUAL_S
+
+
+def test_an_epoch_survives_a_server_that_is_away(monkeypatch: Any) -> None:
+    """It is away for 5 s: nothing is lost, and the rate comes back.
+
+    A quiet machine goes on within 1 s, and has 0.9 of the rate; a busy one has more
+    time.
+    """
+    pytest.importorskip("botocore")
+    bucket = FakeS3(made_objects(), act=lambda serial, key: Act(late_s=USUAL_S))
+    seen_s: list[float] = []
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(bucket.served())
+        bucket.use(monkeypatch)
+        outage = threading.Timer(3, away, [first, second, bucket])
+        outage.start()
+        with Loader(open_records("s3://bucket/train/"), BATCH, window=64) as loader:
+            began_s = time.monotonic()
+            while time.monotonic() - began_s < 3 + AWAY_S + 6:
+                numbers = []
+                for batch in loader:
+                    seen_s += [time.monotonic() - began_s] * len(batch.ids)
+                    numbers += batch.ids.tolist()
+                assert sorted(numbers) == list(range(COUNT))
+        outage.join()
+
+    stall_s, back_s = max((b - a, b) for a, b in pairwise(seen_s))
+    usual = rate(seen_s, 1, 3)
+    assert stall_s <= AWAY_S + 2
+    assert rate(seen_s, back_s + 3, back_s + 5) >= 0.7 * usual
+
+
+def away(first: ExitStack, second: ExitStack, bucket: FakeS3) -> None:
+    """Ends a server, and starts it again."""
+    first.close()
+    time.sleep(AWAY_S)
+    second.enter_context(bucket.served())
+
+
+def rate(seen_s: list[float], begin_s: float, end_s: float) -> float:
+    """How many a second came in a part of the time."""
+    return sum(begin_s <= one < end_s for one in seen_s) / (end_s - begin_s)
 
 
 def part_of(

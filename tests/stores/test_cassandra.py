@@ -20,6 +20,7 @@ from monarch.records.ingest import IngestOptions, ingest
 from monarch.records.stores.address import PASSWORD, USER, StoreAddress
 from monarch.records.stores.opening import client_of
 from support.cassandra_servers import PORT, Cassandra, cassandra_node
+from support.training import labels_of, make_images, trained
 
 pytestmark = [pytest.mark.stores, pytest.mark.timeout(400)]
 CHANCE = random.Random(10)
@@ -123,6 +124,24 @@ def test_a_client_of_others_finds_what_an_ingest_has_written(
             for batch, expected in zip(one, other, strict=True):
                 assert [*map(bytes, batch.records)] == [*map(bytes, expected.records)]
         assert one.stats()["retries"] == 0
+
+
+@pytest.mark.usefixtures("secrets")
+def test_a_model_is_the_same_from_a_folder_and_a_table(
+    node: Cassandra, tmp_path: Path
+) -> None:
+    address = f"cassandra://{node.host}:{PORT}/sets.images"
+    images = make_images(tmp_path / "pets")
+    write(images, address)
+    stored = open_records(f"{address}?index=pets")
+    labels = labels_of(stored)
+
+    expected, order = trained(open_records(images), labels)
+    weights, seen = trained(stored, labels)
+
+    assert seen == order
+    assert np.array_equal(weights, expected)
+    assert np.any(expected)
 
 
 @pytest.mark.usefixtures("secrets")

@@ -1,10 +1,11 @@
 """A bucket that a test scripts: lists, ETags, ranges, 503, resets and halves."""
 
 import hashlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -75,7 +76,7 @@ class FakeS3:
 
     @contextmanager
     def served(self) -> Iterator["FakeS3"]:
-        """Serves until the block ends."""
+        """Serves until the block ends; its clients lose their connections then."""
         handler = type("Talk", (_BucketTalk,), {"bucket": self})
         server = _Server(("127.0.0.1", self.port), handler)
         self.port = server.server_address[1]
@@ -86,6 +87,7 @@ class FakeS3:
         finally:
             server.shutdown()
             server.server_close()
+            server.hang_up()
             thread.join(10)
 
 
@@ -93,6 +95,24 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 1024
+
+    def __init__(self, *words: Any) -> None:
+        self._talking: set[socket.socket] = set()
+        super().__init__(*words)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._talking.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._talking.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """End all connections, as a process that is killed does."""
+        for request in list(self._talking):
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: clients of tests go away at any time."""
