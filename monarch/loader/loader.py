@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import pickle
 import sys
@@ -41,6 +42,8 @@ _THREADS: Final = 8
 _FIGURES_S: Final = 2.0
 
 _open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
+_numbers = itertools.count()
+"""Of the loaders that this process has made."""
 _open_keys: dict[str, int] = {}
 """How many loaders with the same settings this process has open."""
 
@@ -130,7 +133,18 @@ class Loader:
         )
         self._log = OrderLog(given.order_log) if given.order_log else None
         self._replay = replayed(given.replay) if given.replay else None
+        self._maker = os.getpid(), next(_numbers)
         _open_loaders.add(self)
+
+    def __del__(self) -> None:
+        """Tell what was counted: a program may keep no name of its loader.
+
+        A process that was forked is told for by the one that has made the loader.
+        """
+        maker, _ = getattr(self, "_maker", (0, 0))
+        if maker == os.getpid() and not self._is_closed:
+            self._sync()
+            self.tell_figures()
 
     def __repr__(self) -> str:
         return (
@@ -270,7 +284,8 @@ class Loader:
     def _tell_agent(self) -> None:
         from monarch.agent.control import ask
 
-        told = {"rank": self.rank, "number": id(self), "stats": self.stats()}
+        number = self._maker[1]
+        told = {"rank": self.rank, "number": number, "stats": self.stats()}
         with suppress(MonarchError):
             ask(Path(os.environ[RUN_VARIABLE]), {"op": "loader", **told})
 

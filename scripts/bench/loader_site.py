@@ -28,6 +28,9 @@ REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "grain": ("grain==0.2.18", "array-record==0.8.6"),
     "litdata": ("torch==2.13.0", "litdata==0.2.76"),
     "tensorflow": ("tensorflow-cpu==2.21.0",),
+    "clients": ("redis==8.1.0", "hiredis==3.5.0", "boto3==1.44.8"),
+    "s3torch": ("torch==2.13.0", "s3torchconnector==1.5.0"),
+    "tfio": ("tensorflow-cpu==2.16.1", "tensorflow-io==0.37.1"),
 }
 LIMIT_S = 180.0
 LOOK_S = 0.1

@@ -31,6 +31,7 @@ import scaling
 import simulation
 import staging
 import start
+import store_peers
 from table import Row, print_rows
 
 import stores
@@ -69,10 +70,11 @@ PARTS: dict[str, Measure] = {
     "stores": lambda monarch, work, size: stores.measure(
         monarch, work, quick=size.quick
     ),
+    "store-peers": lambda _, work, size: store_peers.measure(work, quick=size.quick),
     "loader-jobs": lambda monarch, work, _: loader_jobs.measure(monarch, work),
     "loaders": lambda _, work, size: loaders.measure(work, quick=size.quick),
 }
-ON_REQUEST = ("loaders",)
+ON_REQUEST = ("loaders", "store-peers")
 """Parts that install what they compare Monarch with."""
 
 

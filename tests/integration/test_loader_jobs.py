@@ -73,3 +73,35 @@ def test_a_loader_in_a_job_reads_the_origin_once_and_is_in_the_report(
     assert "loaders: 1 rank took" in done.stderr
     assert found["agent"]["hinted_files"] > 0
     assert found["agent"].get("agent_errors", 0) == 0
+
+
+UNNAMED = """
+import sys
+from monarch.loader import Loader
+
+for epoch in range(3):
+    for batch in Loader(sys.argv[1] + "/*.tfrecord", 32):
+        pass
+"""
+
+
+def test_loaders_that_no_variable_holds_are_in_the_report(
+    origin, tmp_path, run_root, monarch_command
+):
+    report = tmp_path / "report.json"
+    options = ["--data", str(origin.root), "--report", str(report)]
+    options += ["--tier", f"ram:64MiB:{run_root}"]
+    train = [sys.executable, "-P", "-c", UNNAMED, str(origin.root)]
+
+    done = subprocess.run(
+        [str(monarch_command), "run", *options, "--", *train],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(report.read_text())["loader"]
+    assert told["records"] == told["batches"] * 32 == 3 * (SHARDS * RECORDS // 32) * 32
