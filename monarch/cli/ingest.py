@@ -6,19 +6,25 @@ import os
 import re
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from monarch.cli.terminal import RecordsProgress, print_line
 from monarch.errors import UsageError
-from monarch.records import open_records
+from monarch.records import Records, open_records
 from monarch.records.ingest import IngestOptions, ingest
 from monarch.records.labels import Column, Columns
 from monarch.records.stores.address import StoreAddress
+from monarch.records.stores.kept import write_kept
 from monarch.records.stores.opening import client_of
 from monarch.report.format import many
 from monarch.units import format_duration, format_size
 
+_NO_LISTING: Final = (
+    "--keep is for what is listed: redis://HOST/DB or s3://BUCKET/PREFIX/"
+)
+_LISTED: Final = re.compile(r"(rediss?|s3)://")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -32,8 +38,7 @@ def run_ingest(
     """
     address = StoreAddress.parse(to)
     found = name or address.options.get("index") or _usual_name(source)
-    if not _NAME.fullmatch(found):
-        raise UsageError(f"--index {found!r}: use letters, digits and . _ - only")
+    _check_name("--index", found)
     began_s = time.monotonic()
     with (
         closing(RecordsProgress(f"records of {source}")) as progress,
@@ -49,6 +54,33 @@ def run_ingest(
         f"in {format_duration(time.monotonic() - began_s)}{resumed}; open them as "
         f"{address.with_index(found)}"
     )
+
+
+def keep_index(opened: Records, path: str, name: str) -> str:
+    """Write what the listing of a store has found into the store, as an index.
+
+    Returns:
+        The address by which the index is read, in place of a listing.
+
+    Raises:
+        UsageError: an argument cannot be.
+        RecordsError: the store does not take it.
+    """
+    _check_name("--keep", name)
+    keys = opened.index.keys
+    if keys is None or not _LISTED.match(path) or not opened.index.is_keyed:
+        raise UsageError(f"{path}: {_NO_LISTING}")
+    address = StoreAddress.parse(path)
+    if "index" in address.options:
+        raise UsageError(f"{path}: {_NO_LISTING}")
+    with closing(client_of(address)) as writer:
+        write_kept(writer, name, replace(keys, columns=opened.columns))
+    return str(address.with_index(name))
+
+
+def _check_name(option: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{option} {name!r}: use letters, digits and . _ - only")
 
 
 def columns_in(file: Path) -> Columns:

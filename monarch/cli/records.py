@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from monarch.cli.terminal import RecordsProgress, print_parts
+from monarch.cli.terminal import RecordsProgress, print_line, print_parts
 from monarch.report.format import Part, Table, many
 from monarch.units import format_count, format_duration, format_size
 
@@ -53,8 +53,13 @@ def records() -> None:
 @records.command(_SHOW)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--fresh", is_flag=True, help="Make the index anew.")
+@click.option(
+    "--keep",
+    metavar="NAME",
+    help="Write the index of a listed store into it, so that URL?index=NAME reads it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(paths: tuple[str, ...], fresh: bool, as_json: bool) -> None:
+def show(paths: tuple[str, ...], fresh: bool, keep: str | None, as_json: bool) -> None:
     """Index packed records, and tell what an epoch over them costs.
 
     PATH is an LMDB database, a TFRecord, tar or npy file, FILE.h5::/DATASET,
@@ -66,14 +71,18 @@ def show(paths: tuple[str, ...], fresh: bool, as_json: bool) -> None:
 
     with closing(RecordsProgress(f"records of {paths[0]}")) as progress:
         opened = open_records(paths, fresh=fresh, progress=progress)
-    try:
+    with closing(opened):
         found = _figures(opened.index) | _store_figures(opened)
-    finally:
-        opened.close()
+        if keep is not None:
+            from monarch.cli.ingest import keep_index
+
+            found["kept_as"] = keep_index(opened, paths[0], keep)
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
     print_parts(_parts(found))
+    if keep is not None:
+        print_line(f"  the index is kept; open it as {found['kept_as']}")
 
 
 @records.command("ingest")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from xxhash import xxh3_128_digest
 
@@ -18,7 +18,7 @@ from monarch.records.keys import KeyIndex, shown_key
 from monarch.records.labels import Column, Columns
 from monarch.records.opening import Records
 from monarch.records.stores.exchange import Wanted
-from monarch.records.stores.kept import KeptIndex, index_key, kept_objects
+from monarch.records.stores.kept import Writer, write_kept
 from monarch.records.stores.source import Waiter, way_of
 
 BATCH_BYTES: Final = 4 << 20
@@ -28,49 +28,6 @@ _VERIFIED_AT_ONCE: Final = 256
 _MARK_PREFIX: Final = "monarch:ingest:"
 _SPLITS: Final = frozenset({"train", "val", "valid", "validation", "test"})
 _LEVELS: Final = 2
-
-
-class Writer(Protocol):
-    """A store that is written to.
-
-    Attributes:
-        address: of the store, without secrets.
-    """
-
-    address: str
-
-    def write(self, objects: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write objects, replacing those of the same keys.
-
-        Raises:
-            RecordsError: the store does not take them.
-        """
-
-    def read(self, key: bytes) -> bytes | None:
-        """Return an object; None: there is none.
-
-        Raises:
-            RecordsError: the store cannot be read.
-        """
-
-    def remove(self, keys: Sequence[bytes]) -> None:
-        """Remove objects, as far as they are there.
-
-        Raises:
-            RecordsError: the store does not remove them.
-        """
-
-    def indexed(
-        self, keys: Sequence[bytes], lengths: Sequence[int], checksums: Sequence[bytes]
-    ) -> KeyIndex:
-        """Return an index of what was written.
-
-        Args:
-            checksums: xxh3_128 of the objects.
-
-        Raises:
-            RecordsError: an object is not there as it was written.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +83,7 @@ def ingest(
     index = replace(writer.indexed(keys, lengths, checksums), columns=columns)
     if given.verify:
         _verify(index, checksums, progress)
-    _write_index(writer, given.name, index)
+    write_kept(writer, given.name, index)
     writer.remove([mark.key])
     return Ingested(len(index), sum(lengths), resumed)
 
@@ -278,19 +235,3 @@ def _verify(index: KeyIndex, checksums: Sequence[bytes], progress: Progress) -> 
 def _whole(index: KeyIndex, number: int) -> Wanted:
     key, identity = index.key(number), index.identity(number)
     return Wanted(key, 0, index.length(number), identity=identity)
-
-
-def _write_index(writer: Writer, name: str, index: KeyIndex) -> None:
-    """Write an index, and remove the parts of the one before."""
-    key = index_key(name)
-    before = writer.read(key)
-    kept, parts = kept_objects(name, index)
-    for part in parts:
-        writer.write([part])
-    writer.write([(key, kept.text)])
-    if before is not None:
-        try:
-            old = KeptIndex.of_text(name, before)
-        except RecordsError:
-            return  # it was damaged: nobody knows its parts
-        writer.remove([old.part_key(number) for number in range(old.parts)])

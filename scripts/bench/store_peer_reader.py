@@ -141,7 +141,6 @@ def s3torchconnector_workers(given: dict[str, Any]) -> Batches:
         num_workers=workers,
         collate_fn=list,
         persistent_workers=True,
-        multiprocessing_context="spawn",
     )
     while True:
         yield from loader
@@ -157,6 +156,7 @@ def streaming_shards(given: dict[str, Any]) -> Batches:
     module = import_module("streaming")
     module.base.util.clean_stale_shared_memory()
     os.environ["S3_ENDPOINT_URL"] = endpoint(given)
+    os.environ.update(AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any")
     rows = module.StreamingDataset(
         remote=f"s3://{BUCKET}/mds",
         local=str(Path(given["folder"]) / f"mds-{given['rtt_ms']}"),

@@ -12,6 +12,7 @@ from monarch.loader import Loader
 from monarch.loader.wire import LoaderError
 from monarch.records import open_records
 from monarch.records.errors import RecordsError
+from monarch.records.stores.library import told_by
 from support.fake_s3 import FakeS3
 from support.loaders import write_tfrecord
 
@@ -96,6 +97,18 @@ def test_what_cannot_be_opened_is_told_in_one_line(folder: Path) -> None:
         told = refusal(address)
         assert "do not belong into an address" in told
         assert "secret" not in told
+
+
+def test_what_a_server_answers_is_told_without_how_it_was_asked() -> None:
+    asked = "Generic MicrosoftAzure error: Error performing GET http://H/c in 4.7ms"
+    answer = "<Error> <Code>NotFound</Code>\n <Message>It is not there.\nRequestId:0d5"
+    debug = "\n\nDebug source:\nRetryErrorImpl { retries: 0 }"
+
+    assert told_by(f"{asked} - {answer}\nTime:2026</Message>{debug}") == (
+        "NotFound: It is not there."
+    )
+    assert told_by(f"{asked} - <Code>Busy</Code>{debug}") == "Busy"
+    assert told_by(f"no route to\nhost{debug}") == "no route to host"
 
 
 def test_that_a_library_reads_a_store_is_said_once(folder: Path) -> None:

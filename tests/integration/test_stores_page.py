@@ -59,11 +59,17 @@ def test_the_examples_run_as_they_are(server: Redis, tmp_path: Path) -> None:
     [commands] = examples("monarch records ingest")
     [reads] = examples("Loader(train, 256")
     [chooses] = examples("records.split(")
+    [keeps] = examples("--keep")
     place = f"127.0.0.1:{server.port}"
 
     said = run(["sh", "-euc", commands.replace("HOST:6379", place)], tmp_path)
     assert "wrote 80 records" in said
     assert "redis: 80 records" in said
+
+    # The database has the index, and the mark of the ingest, beside the records.
+    said = run(["sh", "-euc", keeps.replace("HOST:6379", place)], tmp_path)
+    assert "the index is kept; open it as" in said
+    assert said.count("redis: 80 records") == 2
 
     program = f"{reads}\n    print(len(batch))\n{chooses}\n"
     program += "print(len(parts['val']), len(cats), len(even))\nrecords.close()\n"

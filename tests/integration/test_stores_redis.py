@@ -2,14 +2,17 @@
 
 import queue
 import random
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from monarch.records import open_records
 from monarch.records.stores.address import PASSWORD, StoreAddress
 from monarch.records.stores.exchange import Wanted
 from monarch.records.stores.fetching import Fetcher
@@ -137,3 +140,37 @@ def test_a_server_is_verified_by_its_certificate(
     assert errors["localhost", "good"] == []
     assert all("not trusted" in text for text in errors["localhost", "other"])
     assert all("not trusted" in text for text in errors["127.0.0.1", "good"])
+
+
+@pytest.mark.usefixtures("tools")
+def test_an_ingest_that_is_killed_goes_on_where_it_was(
+    tmp_path: Path, monarch_command: Path
+) -> None:
+    pytest.importorskip("redis")
+    for number in range(300):
+        file = tmp_path / "files" / f"{number:03}"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(CHANCE.randbytes(100_000))
+    with redis_server(tmp_path / "redis") as server:
+        address = f"redis://127.0.0.1:{server.port}/0"
+        words = [str(monarch_command), "records", "ingest", str(tmp_path / "files")]
+        words += ["--to", address, "--index", "files"]
+
+        def written(least: int) -> bool:
+            asked = ["redis-cli", "-p", str(server.port), "dbsize"]
+            return int(subprocess.check_output(asked)) >= least
+
+        for least in (50, 130, 210):
+            running = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+            wait_until(partial(written, least), "some values")
+            running.kill()
+            running.wait()
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+
+        said = " ".join(done.stderr.split())  # lines are folded
+        found = re.search(r"wrote 300 records.* (\d+) records earlier", said)
+        assert found is not None, said
+        assert int(found[1]) >= 168  # four batches of 42
+        files = open_records(tmp_path / "files")
+        stored = open_records(f"{address}?index=files")
+        assert [stored[n] for n in range(300)] == [files[n] for n in range(300)]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from monarch.cli.ingest import keep_index
+from monarch.errors import UsageError
 from monarch.loader import Loader
 from monarch.loader.wire import LoaderError
 from monarch.records import open_records
@@ -151,6 +153,29 @@ def test_what_an_ingest_has_written_to_a_bucket_is_read_with_its_columns(
     assert all(key.startswith("sets/") for key in bucket.objects)
     with pytest.raises(RecordsError, match=r"dogs.*(NoSuchKey|no such object)"):
         open_records("s3://bucket/sets/?index=dogs")
+
+
+def test_the_index_of_a_listing_is_kept_in_the_bucket(
+    bucket: FakeS3,
+) -> None:
+    listed = open_records("s3://bucket/train/")
+    address = keep_index(listed, "s3://bucket/train/", "all")
+    lists = bucket.lists
+
+    kept = open_records(address)
+
+    assert address.endswith("?index=all")
+    assert bucket.lists == lists
+    assert [kept[n] for n in range(COUNT)] == [listed[n] for n in range(COUNT)]
+    assert len(open_records("s3://bucket/train/")) == COUNT
+    key = next(iter(OBJECTS))
+    bucket.objects[key] = bytes(len(bucket.objects[key]))
+    with pytest.raises(RecordsError, match="it was changed since"):
+        [kept[n] for n in range(COUNT)]
+    with pytest.raises(UsageError, match="--keep is for what is listed"):
+        keep_index(kept, address, "more")
+    with pytest.raises(UsageError, match="use letters"):
+        keep_index(listed, "s3://bucket/train/", "a b")
 
 
 def test_what_a_bucket_cannot_be_opened_for_is_told_in_one_line(

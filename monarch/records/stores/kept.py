@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from xxhash import xxh3_128_hexdigest
 
@@ -25,6 +25,49 @@ PREFIX: Final = "monarch:index:"
 PART_BYTES: Final = 4 << 20
 VERSION: Final = 1
 _PARTS_MAX: Final = 1 << 14
+
+
+class Writer(Protocol):
+    """A store that is written to.
+
+    Attributes:
+        address: of the store, without secrets.
+    """
+
+    address: str
+
+    def write(self, objects: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write objects, replacing those of the same keys.
+
+        Raises:
+            RecordsError: the store does not take them.
+        """
+
+    def read(self, key: bytes) -> bytes | None:
+        """Return an object; None: there is none.
+
+        Raises:
+            RecordsError: the store cannot be read.
+        """
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Remove objects, as far as they are there.
+
+        Raises:
+            RecordsError: the store does not remove them.
+        """
+
+    def indexed(
+        self, keys: Sequence[bytes], lengths: Sequence[int], checksums: Sequence[bytes]
+    ) -> KeyIndex:
+        """Return an index of what was written.
+
+        Args:
+            checksums: xxh3_128 of the objects.
+
+        Raises:
+            RecordsError: an object is not there as it was written.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +161,23 @@ def fetch_kept(waiter: Waiter, kept: KeptIndex) -> bytes:
     if xxh3_128_hexdigest(content) != kept.digest:
         raise RecordsError(f"the index {kept.name!r} in the store is damaged")
     return content
+
+
+def write_kept(writer: Writer, name: str, index: KeyIndex) -> None:
+    """Write an index into a store, and remove the parts of the one before.
+
+    Raises:
+        RecordsError: the store does not take it.
+    """
+    key = index_key(name)
+    before = writer.read(key)
+    kept, parts = kept_objects(name, index)
+    for part in parts:
+        writer.write([part])
+    writer.write([(key, kept.text)])
+    if before is not None:
+        try:
+            old = KeptIndex.of_text(name, before)
+        except RecordsError:
+            return  # it was damaged: nobody knows its parts
+        writer.remove([old.part_key(number) for number in range(old.parts)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -27,6 +28,9 @@ _OWN: Final = ", ".join(f"{name}://" for name in PORTS)
 _BY_OBSTORE: Final = frozenset({"gs", "gcs", "az", "azure", "abfs", "abfss", "adl"})
 _TAGS: Final = ("etag", "ETag", "e_tag", "md5Hash", "generation", "version", "mtime")
 """What shows that an object was changed, the best first, as libraries name it."""
+_CODE: Final = re.compile("<Code>([^<]+)</Code>")
+_MESSAGE: Final = re.compile("<Message>([^<]+)</Message>")
+"""What servers say in XML."""
 _told: set[str] = set()
 
 log = logging.getLogger("monarch.records")
@@ -98,8 +102,19 @@ class LibraryWay:
         except RecordsError:
             raise
         except Exception as error:  # libraries raise whatever their servers answer
-            told = " ".join(str(error).split()) or type(error).__name__
+            told = told_by(str(error)) or type(error).__name__
             raise RecordsError(f"{self.name}: {told}") from error
+
+
+def told_by(text: str) -> str:
+    """Return what an error of a library says, without how the library got it."""
+    text = " ".join(text.split()).partition(" Debug source: ")[0]
+    code, message = (one.search(text) for one in (_CODE, _MESSAGE))
+    if code is None:
+        return text
+    if message is None:
+        return code[1]
+    return f"{code[1]}: {message[1].partition(' RequestId:')[0]}"
 
 
 def _refuse_secrets(address: str) -> None:

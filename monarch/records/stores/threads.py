@@ -12,7 +12,7 @@ from typing import Final
 from monarch.records.errors import RecordsError
 from monarch.records.stores.exchange import Fault
 from monarch.records.stores.fetching import ATTEMPTS_MAX, PAUSE_MAX_S
-from monarch.records.stores.library import LibraryWay
+from monarch.records.stores.library import LibraryWay, told_by
 from monarch.records.stores.pool import PAUSE_S
 from monarch.records.stores.ways import Ended, Fetch, FetchCounts
 from monarch.records.stores.window import Delays, Window
@@ -100,10 +100,10 @@ class ThreadFetcher:
             except FileNotFoundError as error:
                 raise self._error(fetch, Fault.MISSING.value, Fault.MISSING) from error
             except PermissionError as error:
-                raise self._error(fetch, str(error), Fault.DENIED) from error
+                raise self._error(fetch, told_by(str(error)), Fault.DENIED) from error
             except Exception as error:  # libraries raise whatever servers answer
                 if fetch.attempts >= ATTEMPTS_MAX:
-                    told = f"{error} ({ATTEMPTS_MAX} attempts)"
+                    told = f"{told_by(str(error))} ({ATTEMPTS_MAX} attempts)"
                     raise self._error(fetch, told, Fault.FAILED) from error
                 self._pause(fetch.attempts)
                 continue

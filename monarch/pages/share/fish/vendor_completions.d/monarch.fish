@@ -99,6 +99,7 @@ complete -c monarch -n '__monarch_in records ingest' -s h -l help -d 'Show this 
 complete -c monarch -n '__monarch_in records ingest' -F
 complete -c monarch -n '__monarch_at records' -a show -d 'Index packed records, and tell what an epoch over them costs.'
 complete -c monarch -n '__monarch_in records show' -l fresh -d 'Make the index anew'
+complete -c monarch -n '__monarch_in records show' -l keep -x -d 'Write the index of a listed store into it, so that URL?index=NAME reads it'
 complete -c monarch -n '__monarch_in records show' -l json -d 'Print JSON'
 complete -c monarch -n '__monarch_in records show' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_in records show' -F
