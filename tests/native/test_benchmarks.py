@@ -11,6 +11,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "scripts" / "bench"
 
 
+@pytest.mark.timeout(400)  # a compiler that shares two processors with other tests
 @pytest.mark.parametrize(
     ("name", "flags"),
     # What optimises most takes long, and warns of nothing here.

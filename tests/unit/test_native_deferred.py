@@ -22,10 +22,13 @@ from unit.test_native_packs import (  # noqa: F401
     Node,
     Wanted,
     make,
-    pytestmark,
     text,
 )
+from unit.test_native_packs import pytestmark as needs_zstd
 
+PACKED_S = 300.0
+"""How long codecs may take on a busy machine."""
+pytestmark = [needs_zstd, pytest.mark.timeout(2 * PACKED_S)]
 SLOW = Codec.parse("zstd:19")
 PLAIN = Wanted(Codec.parse("none"), tier_bytes=256 * MIB, pool_bytes=256 * MIB)
 """An owner whose frames the asker cannot use: it sends plain bytes."""
@@ -63,7 +66,7 @@ def test_demand_does_not_wait_for_the_codec_of_what_fill_has_fetched(
 
     assert asker.tally["packed_files"] <= 1
     assert asker.plain(6) == contents[6]
-    wait_until(lambda: asker.packed(*range(6)), "all are compressed")
+    wait_until(lambda: asker.packed(*range(6)), "all are compressed", PACKED_S)
     asker.bring(3)
     assert asker.plain(3) == contents[3]
     assert asker.tally["peer_files"] == 7
@@ -88,10 +91,10 @@ def test_what_a_program_waits_for_is_compressed_first(
         lambda: receiver.traffic()[OWNER].bytes >= sum(map(len, contents)), "all come"
     )
     requests["waiters"][0, 7] = 1
-    wait_until(lambda: asker.packed(7), "the last one is packed")
+    wait_until(lambda: asker.packed(7), "the last one is packed", PACKED_S)
 
     assert asker.tally["packed_files"] <= 5
-    wait_until(lambda: asker.packed(*range(8)), "all are packed")
+    wait_until(lambda: asker.packed(*range(8)), "all are packed", PACKED_S)
 
 
 def test_fill_fetches_no_more_than_threads_can_compress(
@@ -106,7 +109,7 @@ def test_fill_fetches_no_more_than_threads_can_compress(
     receiver = connect(asker, owner)
 
     begin_fetch(asker, range(count))
-    wait_until(lambda: asker.tally["packed_files"] >= 1, "one is packed")
+    wait_until(lambda: asker.tally["packed_files"] >= 1, "one is packed", PACKED_S)
 
     tally = asker.tally
     bound = WAITING_MAX + AHEAD_MAX + (tally["packed_files"] + 2) * SLOW_BYTES
@@ -130,7 +133,7 @@ def test_file_that_is_written_meanwhile_is_not_packed(
     flags: Any = asker.job.board.flags
     flags[DTYPES["flags"].itemsize + 3] = CONSTANTS["MARKED_ALL"]
 
-    wait_until(lambda: asker.packed(*range(3)), "the others are packed")
+    wait_until(lambda: asker.packed(*range(3)), "the others are packed", PACKED_S)
     failed: list[native.Completion] = []
 
     def has_failed() -> bool:
