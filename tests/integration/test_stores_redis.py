@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from monarch.records import open_records
-from monarch.records.stores.address import PASSWORD, StoreAddress
+from monarch.records.stores.address import PASSWORD, PASSWORD_FILE, StoreAddress
 from monarch.records.stores.exchange import Wanted
 from monarch.records.stores.fetching import Fetcher
 from monarch.records.stores.redis import RedisWay
@@ -85,6 +85,35 @@ def test_values_come_with_the_password_and_not_without(tmp_path: Path) -> None:
     assert all("WRONGPASS" in text for text in wrong)
     assert all("NOAUTH" in text for text in none)
     assert not any("hush" in text for text in wrong)
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_password_file_that_is_replaced_is_read_again(tmp_path: Path) -> None:
+    """By the next connection: the server ends those of the password that it drops."""
+    file = tmp_path / "password"
+    file.touch(0o600)
+    file.write_text(SECRET)
+    with redis_server(tmp_path / "redis", SECRET) as server:
+        server.set(VALUES)
+        address = StoreAddress.parse(f"redis://127.0.0.1:{server.port}/0")
+        way = RedisWay(address, environ={PASSWORD_FILE: str(file)})
+
+        def replace(fetcher: Fetcher) -> None:
+            wait_until(lambda: fetcher.counts.requests > 0, "a first value")
+            words = ["redis-cli", "-p", str(server.port), "--no-auth-warning"]
+            both = ["-a", SECRET, "acl", "setuser", "default", ">another"]
+            subprocess.run([*words, *both], check=True)
+            other = tmp_path / "other"
+            other.touch(0o600)
+            other.write_text("another")
+            other.replace(file)
+            one = ["-a", "another", "acl", "setuser", "default", f"<{SECRET}"]
+            subprocess.run([*words, *one], check=True)
+            killed = ["-a", "another", "client", "kill", "type", "normal"]
+            subprocess.run([*words, *killed], check=True)
+
+        assert fetch(way, replace) == []
+        assert fetch(way) == []
 
 
 @pytest.mark.usefixtures("tools")

@@ -1,6 +1,7 @@
 """Records of a bucket: as its objects are, whatever the server does meanwhile."""
 
 import random
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,32 @@ def test_what_an_ingest_has_written_to_a_bucket_is_read_with_its_columns(
     assert all(key.startswith("sets/") for key in bucket.objects)
     with pytest.raises(RecordsError, match=r"dogs.*(NoSuchKey|no such object)"):
         open_records("s3://bucket/sets/?index=dogs")
+
+
+def test_keys_are_replaced_before_they_expire(
+    bucket: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process gives keys for some seconds, each time others."""
+    program = tmp_path / "keys.py"
+    program.write_text(
+        "import datetime, json, os\n"
+        "end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=2)\n"
+        f"print(json.dumps({{'Version': 1, 'AccessKeyId': '{KEY}%d' % os.getpid(),\n"
+        f" 'SecretAccessKey': '{SECRET}', 'Expiration': end.isoformat()}}))\n"
+    )
+    config = tmp_path / "config"
+    config.write_text(f"[default]\ncredential_process = {sys.executable} {program}\n")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    stored = open_records("s3://bucket/train/")
+    bucket.keys.clear()
+
+    with Loader(stored, 10, window=4) as loader:
+        for _ in range(3):
+            assert len(seen_in(loader)) == COUNT
+
+    assert len(bucket.keys) > 1
 
 
 def test_the_index_of_a_listing_is_kept_in_the_bucket(

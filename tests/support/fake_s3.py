@@ -1,6 +1,7 @@
 """A bucket that a test scripts: lists, ETags, ranges, 503, resets and halves."""
 
 import hashlib
+import re
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 
 PAGE = 1000
 UNSET = ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN")
+_KEY_ID = re.compile("Credential=([^/]+)/")
 KEY, SECRET = "AKTEST", "hush-hush-secret"
 
 
@@ -41,6 +43,7 @@ class FakeS3:
 
     Args:
         act: says what becomes of the GET of an object, by its serial number and key.
+        keys: by which requests were signed.
         plain_tags: ETags are MD5 digits; else they are like those of large objects.
     """
 
@@ -51,6 +54,7 @@ class FakeS3:
     gets: list[str] = field(default_factory=list)
     lists: int = 0
     connections: int = 0
+    keys: set[str] = field(default_factory=set)
     lock: Any = field(default_factory=threading.Lock)
 
     @property
@@ -132,6 +136,7 @@ class _BucketTalk(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
+        self.bucket.keys |= set(_KEY_ID.findall(self.headers.get("Authorization", "")))
         name, _, key = unquote(parts.path).lstrip("/").partition("/")
         if KEY not in self.headers.get("Authorization", KEY):
             self._refuse(403, "InvalidAccessKeyId")

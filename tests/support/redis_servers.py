@@ -33,11 +33,12 @@ class Redis:
     password: str = ""
     port: int = field(default_factory=free_port)
     options: tuple[str, ...] = ()
+    program: str = "redis-server"
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Starts it, with what it held before."""
-        words = ["redis-server", "--port", str(self.port), "--bind", HOST]
+        words = [self.program, "--port", str(self.port), "--bind", HOST]
         words += ["--dir", str(self.folder), "--save", "", "--appendonly", "yes"]
         if self.password:
             words += ["--requirepass", self.password]

@@ -22,6 +22,7 @@ BULK_BYTES_MAX: Final = 512 << 20
 """The longest value that Redis has."""
 
 # What the first word of an error means; other errors are final.
+_NO_LONGER: Final = b"-NOAUTH"
 _FAULTS: Final = {
     b"BUSY": Fault.BUSY,
     b"LOADING": Fault.AWAY,
@@ -68,6 +69,7 @@ class RespExchange(Replies):
         self._target: memoryview | bytearray | None = None
         self._in_payload = False
         self._greetings: list[bytes] = []
+        self._is_known = bool(password)
         if password:
             given = [user.encode()] * bool(user) + [password.encode()]
             self._greetings.append(command(b"AUTH", *given))
@@ -183,7 +185,7 @@ class RespExchange(Replies):
         elif line[:1] == b"$":
             self._begin_value(line)
         elif line[:1] == b"-":
-            self._fail(*_fault_of(line))
+            self._take_error(line)
         else:
             raise ExchangeError(f"a reply begins with {line[:20]!r}")
         return True
@@ -209,6 +211,13 @@ class RespExchange(Replies):
         target = None if self._target is None else memoryview(self._target)
         self._inbox.expect(length, target)
         self._in_payload = True
+
+    def _take_error(self, line: bytes) -> None:
+        fault, text, target = _fault_of(line)
+        if line.startswith(_NO_LONGER) and self._is_known:
+            # The password was changed since: the next connection reads it anew.
+            fault, self.ended = Fault.FAILED, True
+        self._fail(fault, text, target)
 
     def _fail(self, fault: Fault, text: str, target: str) -> None:
         slot = self._requests.end()
