@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -59,15 +59,34 @@ def index_hdf5(path: Path, name: str) -> RecordIndex:
     Raises:
         RecordsError: there is no such dataset, or h5py is not installed.
     """
+    return _index_hdf5(str(path), RecordObject.of(path), name)
+
+
+def index_hdf5_in(file: BinaryIO, found: RecordObject, name: str) -> RecordIndex:
+    """Return the index of the rows of a dataset in a HDF5 file that has no path.
+
+    Raises:
+        RecordsError: as for `index_hdf5`, or the rows must be decoded.
+    """
+    index = _index_hdf5(file, found, name)
+    if index.is_decoded:
+        text = (
+            "its rows are packed, or of variable length, and cannot be read by ranges"
+        )
+        raise RecordsError(f"{found.path}::{name}: {text}; ingest it, or copy it")
+    return index
+
+
+def _index_hdf5(file: str | BinaryIO, found: RecordObject, name: str) -> RecordIndex:
+    path = found.path
     try:
         import h5py
     except ImportError as error:
         raise RecordsError(f"{path}: HDF5 needs h5py: pip install h5py") from error
-    found = RecordObject.of(path)
-    with read_by_library(path), h5py.File(path, "r") as file:
-        dataset = file.get(name)
+    with read_by_library(path), h5py.File(file, "r") as opened:
+        dataset = opened.get(name)
         if not isinstance(dataset, h5py.Dataset):
-            raise RecordsError(f"{path} has no dataset {name!r}; {_names(file)}")
+            raise RecordsError(f"{path} has no dataset {name!r}; {_names(opened)}")
         return _index_dataset(dataset, found)
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
-from monarch.records.arrays import HDF5_MAGIC, NPY_MAGIC, index_hdf5, index_npy
+from monarch.records.arrays import (
+    HDF5_MAGIC,
+    NPY_MAGIC,
+    index_hdf5,
+    index_hdf5_in,
+    index_npy,
+)
 from monarch.records.columns import PARQUET_MAGIC, index_parquet
 from monarch.records.errors import RecordsError
 from monarch.records.headers import HeaderReader, Opens
-from monarch.records.index import RecordIndex
+from monarch.records.index import RecordIndex, RecordObject
 from monarch.records.lmdb_pages import index_lmdb, is_lmdb
 from monarch.records.streams import index_tar, index_tfrecord, is_tar, is_tfrecord
 
@@ -25,16 +31,20 @@ class Format(NamedTuple):
     Attributes:
         needs_part: a part is named behind the path; None: may be named.
         reads_headers: by a HeaderReader; else by a library, which needs a path.
+        of_file: by a library that takes an open file as well.
     """
 
     build: Callable[[Path, str, Opens], RecordIndex]
     needs_part: bool | None = False
     reads_headers: bool = True
+    of_file: Callable[[BinaryIO, RecordObject, str], RecordIndex] | None = None
 
 
 _LMDB: Final = Format(index_lmdb, None)
 _NPY: Final = Format(lambda path, _, opens: index_npy(path, opens))
-_HDF5: Final = Format(lambda path, part, _: index_hdf5(path, part), True, False)
+_HDF5: Final = Format(
+    *(lambda path, part, _: index_hdf5(path, part), True, False), index_hdf5_in
+)
 _PARQUET: Final = Format(lambda path, part, _: index_parquet(path, part), True, False)
 _TAR: Final = Format(lambda path, _, opens: index_tar(path, opens))
 _TFRECORD: Final = Format(lambda path, _, opens: index_tfrecord(path, opens))

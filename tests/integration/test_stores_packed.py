@@ -5,6 +5,7 @@ import random
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from support.fake_s3 import Act, FakeS3
 from support.loaders import write_tfrecord
 
 pytest.importorskip("botocore")
+h5py = pytest.importorskip("h5py")
 CHANCE = random.Random(6)
 SAMPLES = 90
 SHARDS = 3
@@ -82,6 +84,36 @@ def test_batches_are_those_of_the_same_files_on_a_disk(
     assert len(bucket.gets) - gets <= size / (4 << 20) + 2 * len(names)
 
 
+def hdf5(**options: Any) -> bytes:
+    """A file with rows of numbers, in a group."""
+    out = io.BytesIO()
+    with h5py.File(out, "w") as file:
+        rows = np.arange(20_000, dtype=np.int32).reshape(500, 40)
+        file.create_dataset("/set/rows", data=rows, **options)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (30, 40)}], ids=["plain", "chunks"])
+def test_rows_of_hdf5_are_read_by_ranges(
+    bucket: FakeS3, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    for number in range(2):
+        bucket.objects[f"sets/{number}.h5"] = content = hdf5(**options)
+        (tmp_path / f"{number}.h5").write_bytes(content)
+    files = open_records(
+        [f"{tmp_path / f'{number}.h5'}::/set/rows" for number in (0, 1)]
+    )
+
+    stored = open_records("s3://bucket/sets/*.h5::/set/rows")
+
+    assert len(stored) == len(files) == 1000
+    with Loader(stored, 50, seed=2) as one, Loader(files, 50, seed=2) as other:
+        for batch, expected in zip(one, other, strict=True):
+            assert np.array_equal(batch.array, expected.array)
+    by_http = open_records(f"{bucket.url}/bucket/sets/1.h5::/set/rows")
+    assert by_http[7] == files[507]
+
+
 def test_samples_of_an_archive_in_a_bucket_have_their_members(bucket: FakeS3) -> None:
     told: list[tuple[str, int, int]] = []
     stored = open_records(
@@ -137,7 +169,16 @@ def test_what_cannot_be_read_by_ranges_is_told(bucket: FakeS3) -> None:
         return str(caught.value)
 
     bucket.objects["sets/x.h5"] = b"\x89HDF\r\n\x1a\n" + bytes(2000)
-    assert "HDF5 and parquet" in refusal("s3://bucket/sets/x.h5")
+    bucket.objects["sets/gz.h5"] = hdf5(chunks=(30, 40), compression="gzip")
+    bucket.objects["sets/x.parquet"] = b"PAR1" + bytes(2000)
+    assert "x.h5: its records are named" in refusal("s3://bucket/sets/x.h5")
+    assert "x.h5: " in refusal("s3://bucket/sets/x.h5::/set/rows")
+    packed = refusal("s3://bucket/sets/gz.h5::/set/rows")
+    assert "gz.h5::/set/rows: its rows are packed" in packed
+    assert "use one of ::/set/rows" in refusal("s3://bucket/sets/gz.h5::/none")
+    assert "parquet cannot be read" in refusal("s3://bucket/sets/x.parquet::image")
+    assert "its records are named" in refusal("s3://bucket/sets/rows.npy::x")
+    assert "only a file has a part" in refusal("redis://127.0.0.1/0::x")
     assert "no format that is known" in refusal("s3://bucket/sets/notes.txt")
     assert "there is no object" in refusal("s3://bucket/sets/val-*.tar")
     assert "no object matches" in refusal("s3://bucket/sets/train-*.tgz")

@@ -82,7 +82,7 @@ def test_the_examples_run_as_they_are(server: Redis, tmp_path: Path) -> None:
 def test_each_address_of_the_page_is_one_and_no_scheme_is_missing() -> None:
     table = PAGE.partition("## Addresses\n")[2].partition("\n## ")[0]
     addresses = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
-    assert len(addresses) == 8
+    assert len(addresses) == 9
     for text in addresses:
         plain = text.replace(":PORT", "").replace("/DB", "/0")
         assert StoreAddress.parse(plain).hosts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import re
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from monarch.records.stores.s3_client import S3Client
 
 CONNECT_S: Final = 10.0
+_PART: Final = re.compile(r"([\w+.-]+://[^/]*/[^?]+?)::([^?]*[^?/])(\?.*)?")
 _SUFFIX: Final = ".keys"
 _MODE: Final = 0o600
 
@@ -59,26 +61,35 @@ def open_store(
     Raises:
         RecordsError: the store cannot be read.
     """
+    name, part = _part_of(name)
     if is_of_library(name):
         from monarch.records.stores.library import listed
 
         keys = listed(name, progress)
         if name.endswith("/"):
             return index_of(keys), True
-        return _packed(keys, environ, progress, fresh=fresh)
+        return _packed(keys, part, environ, progress, fresh=fresh)
     address = StoreAddress.parse(name)
+    if part and address.kind not in ("http", "s3"):
+        raise RecordsError(f"{name}: only a file has a part, such as ::{part}")
     kept_name = address.options.get("index")
     if kept_name is not None:
         keys, made = _kept(address, kept_name, environ, fresh=fresh)
         return index_of(keys), made
     if address.kind == "http":
         found = _found_by_http(address, environ)
-        return _packed(found, environ, progress, fresh=fresh)
+        return _packed(found, part, environ, progress, fresh=fresh)
     if address.kind == "s3" and not address.path.endswith("/") and address.path:
         found = _found_in_bucket(address, environ, progress)
-        return _packed(found, environ, progress, fresh=fresh)
+        return _packed(found, part, environ, progress, fresh=fresh)
     with closing(client_of(address, environ)) as client:
         return index_of(client.listed(partial(_told_listed, progress))), True
+
+
+def _part_of(name: str) -> tuple[str, str]:
+    """Return an address, and the part of each file that it names; "": none."""
+    found = _PART.fullmatch(name)
+    return (name, "") if found is None else (found[1] + (found[3] or ""), found[2])
 
 
 def _told_listed(progress: Progress, found: int) -> None:
@@ -139,15 +150,20 @@ def _found_by_http(address: StoreAddress, environ: Mapping[str, str]) -> KeyInde
 
 
 def _packed(
-    keys: KeyIndex, environ: Mapping[str, str], progress: Progress, *, fresh: bool
+    keys: KeyIndex,
+    part: str,
+    environ: Mapping[str, str],
+    progress: Progress,
+    *,
+    fresh: bool,
 ) -> tuple[RecordIndex, bool]:
     """Return the index of packed objects: as it was saved, if they are the same."""
     saved = SavedRecordIndexes.of(environ)
-    name = f"{keys.store} {keys.digest()}"
+    name = f"{keys.store} {keys.digest()} {part}".rstrip()
     if not fresh and (found := saved.load(name)) is not None:
         return found, False
     with closing(Waiter(way_of(keys.store, keys.details, environ))) as waiter:
-        index = index_packed(waiter, keys, partial(progress, "indexed"))
+        index = index_packed(waiter, keys, partial(progress, "indexed"), part)
     saved.save(name, index)
     return index, True
 

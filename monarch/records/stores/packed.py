@@ -1,14 +1,16 @@
-"""Files of Records in a store, read by ranges: archives, TFRecords, LMDB and npy."""
+"""Files of Records in a store, read by ranges: tar, TFRecord, LMDB, npy and HDF5."""
 
 from __future__ import annotations
 
 import fnmatch
+import io
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -24,6 +26,8 @@ WINDOW_BYTES: Final = 16 << 20
 """Headers that lie close are read with all that is between them: a round trip for each
 would take longer than the bytes do."""
 REQUEST_BYTES: Final = 4 << 20
+FILE_BYTES: Final = 1 << 18
+"""What a library reads of its own format is read in such pieces."""
 INDEXED_AT_ONCE: Final = 8
 
 
@@ -77,6 +81,35 @@ class StoreReader(HeaderReader):
         """Do nothing: each range came with the identity of the object."""
 
 
+class _Ranges(io.RawIOBase):
+    """An object of a store as an open file, for a library that reads its own format."""
+
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader = reader
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Return that it is."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return that it is."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place."""
+        begins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._reader.size}
+        self._at = begins[whence] + offset
+        return self._at
+
+    def readinto(self, place: Any) -> int:
+        """Read what fits into a place; return how much that was."""
+        found = self._reader.fresh(self._at, len(place))
+        place[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
 def matching(keys: KeyIndex, pattern: str) -> KeyIndex:
     """Return the objects whose keys match a pattern, as those of a shell do.
 
@@ -94,31 +127,43 @@ def index_packed(
     waiter: Waiter,
     keys: KeyIndex,
     progress: Callable[[int, int], None] = lambda done, count: None,
+    part: str = "",
 ) -> RecordIndex:
     """Return the index of the Records in some objects, which are files of one format.
+
+    Args:
+        part: of each file, such as a dataset of HDF5.
 
     Raises:
         RecordsError: one cannot be read, or is of no known format, or of another one.
     """
     done: list[RecordIndex] = []
     with ThreadPoolExecutor(INDEXED_AT_ONCE, "index") as pool:
-        for index in pool.map(partial(_index_one, waiter, keys), range(len(keys))):
+        for index in pool.map(
+            partial(_index_one, waiter, keys, part), range(len(keys))
+        ):
             done.append(index)
             progress(len(done), len(keys))
     return _joined(done, keys)
 
 
-def _index_one(waiter: Waiter, keys: KeyIndex, number: int) -> RecordIndex:
-    def opens(path: str, *, drops_pages: bool = False) -> HeaderReader:
+def _index_one(waiter: Waiter, keys: KeyIndex, part: str, number: int) -> RecordIndex:
+    def opens(path: str, *, drops_pages: bool = False) -> StoreReader:
         return StoreReader(waiter, keys, number)
 
     path = keys[number].path
-    start = StoreReader(waiter, keys, number).fresh(0, START_BYTES)
-    found = format_of(path, start)
+    reader = opens(path)
+    found = format_of(path, reader.fresh(0, START_BYTES))
+    if found.needs_part is not None and bool(part) != found.needs_part:
+        example = f"{path}::NAME" if found.needs_part else path
+        raise RecordsError(f"{path}: its records are named {example}")
+    if found.of_file is not None:
+        file = io.BufferedReader(_Ranges(reader), FILE_BYTES)
+        return found.of_file(file, reader.object, part)
     if not found.reads_headers:
-        text = "HDF5 and parquet cannot be read by ranges; ingest it, or copy it"
+        text = "parquet cannot be read by ranges; ingest it, or copy it"
         raise RecordsError(f"{path}: {text}")
-    return found.build(Path(keys.key(number).decode(errors="replace")), "", opens)
+    return found.build(Path(keys.key(number).decode(errors="replace")), part, opens)
 
 
 def _joined(indexes: Sequence[RecordIndex], keys: KeyIndex) -> RecordIndex:
