@@ -67,6 +67,29 @@ def circle(graph: dict[Path, set[Path]]) -> list[str]:
     return []
 
 
+def circles(graph: dict[Path, set[Path]]) -> list[set[Path]]:
+    """All sets of nodes that reach each other, the largest first."""
+    reached = {node: _reached(graph, node) for node in graph}
+    found = {
+        frozenset(there for there in reached[node] if node in reached[there])
+        for node in graph
+    }
+    whole = [set(one) for one in found if one]
+    return sorted(whole, key=lambda one: (-len(one), sorted(one)))
+
+
+def _reached(graph: dict[Path, set[Path]], start: Path) -> set[Path]:
+    """The nodes to which arrows lead from one, itself if it is in a circle."""
+    found: set[Path] = set()
+    ahead = list(graph[start])
+    while ahead:
+        node = ahead.pop()
+        if node not in found:
+            found.add(node)
+            ahead += graph[node]
+    return found
+
+
 def offences(rule: str, found: list[str]) -> str:
     """The message of a broken rule."""
     return "\n  ".join([f"{rule}:", *found])
