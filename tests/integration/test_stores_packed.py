@@ -178,7 +178,11 @@ def test_what_cannot_be_read_by_ranges_is_told(bucket: FakeS3) -> None:
     assert "use one of ::/set/rows" in refusal("s3://bucket/sets/gz.h5::/none")
     assert "parquet cannot be read" in refusal("s3://bucket/sets/x.parquet::image")
     assert "its records are named" in refusal("s3://bucket/sets/rows.npy::x")
-    assert "only a file has a part" in refusal("redis://127.0.0.1/0::x")
+    for address in (
+        *("redis://127.0.0.1/0::x", "s3://bucket/sets/::x"),
+        "s3://bucket/x.h5::/set/rows?index=all",
+    ):
+        assert "only a file has a part" in refusal(address)
     assert "no format that is known" in refusal("s3://bucket/sets/notes.txt")
     assert "there is no object" in refusal("s3://bucket/sets/val-*.tar")
     assert "no object matches" in refusal("s3://bucket/sets/train-*.tgz")

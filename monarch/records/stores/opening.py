@@ -67,13 +67,13 @@ def open_store(
 
         keys = listed(name, progress)
         if name.endswith("/"):
+            _refuse(part, name)
             return index_of(keys), True
         return _packed(keys, part, environ, progress, fresh=fresh)
     address = StoreAddress.parse(name)
-    if part and address.kind not in ("http", "s3"):
-        raise RecordsError(f"{name}: only a file has a part, such as ::{part}")
     kept_name = address.options.get("index")
     if kept_name is not None:
+        _refuse(part, name)
         keys, made = _kept(address, kept_name, environ, fresh=fresh)
         return index_of(keys), made
     if address.kind == "http":
@@ -82,6 +82,7 @@ def open_store(
     if address.kind == "s3" and not address.path.endswith("/") and address.path:
         found = _found_in_bucket(address, environ, progress)
         return _packed(found, part, environ, progress, fresh=fresh)
+    _refuse(part, name)
     with closing(client_of(address, environ)) as client:
         return index_of(client.listed(partial(_told_listed, progress))), True
 
@@ -90,6 +91,11 @@ def _part_of(name: str) -> tuple[str, str]:
     """Return an address, and the part of each file that it names; "": none."""
     found = _PART.fullmatch(name)
     return (name, "") if found is None else (found[1] + (found[3] or ""), found[2])
+
+
+def _refuse(part: str, name: str) -> None:
+    if part:
+        raise RecordsError(f"{name}: only a file has a part, such as ::{part}")
 
 
 def _told_listed(progress: Progress, found: int) -> None:
