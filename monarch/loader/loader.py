@@ -139,7 +139,7 @@ class Loader:
     def __del__(self) -> None:
         """Tell what was counted: a program may keep no name of its loader.
 
-        A process that was forked is told for by the one that has made the loader.
+        A forked process reports nothing: its parent does.
         """
         maker, _ = getattr(self, "_maker", (0, 0))
         if maker == os.getpid() and not self._is_closed:

@@ -7,15 +7,18 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from monarch.records import open_records
+from monarch.records.errors import RecordsError
 from monarch.records.stores.address import PASSWORD, PASSWORD_FILE, StoreAddress
 from monarch.records.stores.exchange import Wanted
 from monarch.records.stores.fetching import Fetcher
+from monarch.records.stores.opening import client_of
 from monarch.records.stores.redis import RedisWay
 from monarch.records.stores.ways import Fetch
 from monarch.records.stores.window import Window
@@ -203,3 +206,19 @@ def test_an_ingest_that_is_killed_goes_on_where_it_was(
         files = open_records(tmp_path / "files")
         stored = open_records(f"{address}?index=files")
         assert [stored[n] for n in range(300)] == [files[n] for n in range(300)]
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_server_that_takes_no_writes_is_told_without_the_value(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("redis")
+    with redis_server(tmp_path / "redis") as server:
+        words = ["redis-cli", "-p", str(server.port), "replicaof", "127.0.0.1", "1"]
+        subprocess.run(words, check=True)
+        client = client_of(StoreAddress.parse(f"redis://127.0.0.1:{server.port}/0"))
+        with closing(client), pytest.raises(RecordsError) as caught:
+            client.write([(b"a-key", b"a-value")])
+
+    assert "read only replica" in str(caught.value)
+    assert "a-value" not in str(caught.value)

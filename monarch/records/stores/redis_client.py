@@ -20,6 +20,7 @@ CONNECT_S: Final = 10.0
 SCANNED: Final = 1000
 _LENGTHS_AT_ONCE: Final = 10_000
 _MISSING: Final = "needs the library redis: pip install 'monarch-staging[redis]'"
+_QUOTED: Final = " of pipeline caused error: "
 
 
 class RedisClient:
@@ -154,7 +155,8 @@ class RedisClient:
         try:
             yield
         except redis.exceptions.RedisError as error:
-            told = " ".join(str(error).split())
+            # Before it, the library quotes the command and the value.
+            told = " ".join(str(error).split()).rpartition(_QUOTED)[2]
             is_denied = isinstance(error, redis.exceptions.AuthenticationError)
             hint = f"; set {PASSWORD_FILE} to a file with the password"
             text = f"{self._name}: {told}"
