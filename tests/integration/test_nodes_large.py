@@ -184,7 +184,8 @@ def test_blocks_that_change_after_their_file_was_whole_reach_no_other_node(
     make_cluster,
 ) -> None:
     cluster = make_cluster(3, sizes=MANY)
-    plan = Plan((0, 1, 2), sharding="dealt", reading="order")
+    # Two nodes read half of each file each, and then one of them all of them.
+    plan = Plan((0, 1, 2), sharding="parts", reading="order")
     job = cluster.start(plan, *WAIT_MAX, *FILL["without fill"], hold=[1])
     job.await_epoch(1, parties=plan.workers)
     [tier] = cluster.ram.glob(f"*/*.{cluster.nodes[0].name}/ram")
@@ -192,7 +193,7 @@ def test_blocks_that_change_after_their_file_was_whole_reach_no_other_node(
     flipped = flip_blocks(tier)
 
     job.release(1)
-    outcome = job.finish().right(opens=2 * len(MANY))
+    outcome = job.finish().right(opens=3 * plan.workers * len(MANY))
     assert flipped > 0
     peers = [peer for node in outcome.report["nodes"] for peer in node["peers"]]
     # The owner sees it before it would send them.
