@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Pace(NamedTuple):
-    """What the origin has given, in the order of dataplane/api.h.
+    """What the origin has given, in the order of dataplane/api/api.h.
 
     Attributes:
         files: copies that have ended well.
@@ -35,7 +35,7 @@ class Health(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """Tokens to read the origin, in the order of dataplane/api.h.
+    """Tokens to read the origin, in the order of dataplane/api/api.h.
 
     Attributes:
         reading: how many are used now.
@@ -51,7 +51,7 @@ class Readers(NamedTuple):
 
 
 class HintTally(NamedTuple):
-    """How far hints have come, in the order of dataplane/api.h.
+    """How far hints have come, in the order of dataplane/api/api.h.
 
     Attributes:
         left: hints that were not looked at.

@@ -27,7 +27,7 @@ _INT = ctypes.c_int
 _TEXT = ctypes.c_char_p
 _TEXTS = ctypes.POINTER(ctypes.c_char_p)
 
-# name -> (result, arguments), as declared in dataplane/api.h, api_peers.h, codec.h and
+# name -> (result, arguments), as declared in dataplane/api/api.h, api_peers.h, codec.h and
 # job/job.h
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_layout": (ctypes.c_char_p, ()),

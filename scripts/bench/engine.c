@@ -24,8 +24,8 @@
 #include <unistd.h>
 
 #include "board.h"
-#include "dataplane/clock.h"
-#include "dataplane/seal.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/media/seal.h"
 
 enum { THREADS = 2, BATCH = 256, ROUNDS_MAX = 64 };
 

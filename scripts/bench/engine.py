@@ -31,7 +31,7 @@ def compile_with_engine(source: Path, target: Path, *flags: str) -> None:
     native, board = ROOT / "monarch" / "native", ROOT / "tests" / "native" / "dataplane"
     sources = [source, board / "board.c", board / "bytes.c"]
     sources += [board.parent / "segment_builder.c", *native.glob("job/*.c")]
-    sources += [*native.glob("dataplane/*.c"), *native.glob("shared/*.c")]
+    sources += [*native.glob("dataplane/*/*.c"), *native.glob("shared/*.c")]
     words = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", f"-I{board}", f"-I{native}"]
     words += [*flags, "-o", str(target), *map(str, sources), "-pthread", "-ldl"]
     subprocess.run(words, check=True)

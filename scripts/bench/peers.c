@@ -26,9 +26,9 @@
 #include <unistd.h>
 
 #include "board.h"
-#include "dataplane/clock.h"
-#include "dataplane/wire.h"
-#include "dataplane/poller.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/peers/wire.h"
+#include "dataplane/base/poller.h"
 
 enum { ROUNDS_MAX = 64, DEPTH_MAX = 64, BUFFER = CHUNK_BYTES + (64 << 10) };
 enum kind { PLAIN_BUFFER, SERVER_BUFFER, PLAIN_FILE, AGENT_FILE, KINDS };

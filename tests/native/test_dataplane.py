@@ -54,7 +54,7 @@ pytestmark = [
 def build(name: str, mode: str) -> Path:
     """The program of this name in this mode."""
     words = ["cc", *FLAGS, *MODES[mode]]
-    sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
+    sources = [*NATIVE.glob("dataplane/*/*.c"), *NATIVE.glob("shared/*.c")]
     sources += [PROGRAMS / f"{part}.c" for part in PARTS]
     sources.append(BUILDER)
     parts = compiler.objects(words, sorted(sources))
@@ -120,7 +120,7 @@ def test_random_frames_hurt_neither_server_nor_receiver(
 def build_fuzzer(name: str, folder: Path) -> Path:
     """The fuzzer of this name; the test is skipped if this clang cannot make it."""
     program = folder / name
-    sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
+    sources = [*NATIVE.glob("dataplane/*/*.c"), *NATIVE.glob("shared/*.c")]
     sources += [BUILDER, PROGRAMS / "board.c", PROGRAMS / "bytes.c"]
     sources.append(PROGRAMS / f"{name}.c")
     sanitizers = "-fsanitize=fuzzer,address,undefined"

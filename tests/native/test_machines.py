@@ -77,7 +77,7 @@ def output(*command: str | Path) -> str:
 @pytest.fixture(scope="module")
 def told() -> str:
     """What golden.c prints on the other machine."""
-    parts = [NATIVE / "dataplane" / f"{name}.c" for name in ("layout_dump", "scan")]
+    parts = [NATIVE / f"dataplane/api/{name}.c" for name in ("layout_dump", "scan")]
     return output(*emulated(there("golden", GOLDEN, *parts, *SHARED)))
 
 
@@ -207,7 +207,7 @@ def test_data_plane_passes_on_the_other_machine(
     folder = HERE / "dataplane"
     names = ("board", "bytes", "fault", "peer", "nodes", "packed")
     parts = [folder / f"{part}.c" for part in names]
-    parts += [*NATIVE.glob("dataplane/*.c"), HERE / "segment_builder.c"]
+    parts += [*NATIVE.glob("dataplane/*/*.c"), HERE / "segment_builder.c"]
     calls = ("read", "pread", "write", "pwrite", "openat", "linkat", "syscall")
     wraps = ",".join(["-Wl", *(f"--wrap={call}" for call in calls)])
     program = there(name, folder / f"{name}.c", *sorted(parts), *SHARED, wraps)

@@ -18,12 +18,12 @@ HEADERS = [
     for name in (
         "shared/layout.h",
         "shared/changes.h",
-        "dataplane/api.h",
-        "dataplane/api_peers.h",
-        "dataplane/codec.h",
-        "dataplane/pack_adoption.h",
-        "dataplane/pack_index.h",
-        "dataplane/wire.h",
+        "dataplane/api/api.h",
+        "dataplane/api/api_peers.h",
+        "dataplane/media/codec.h",
+        "dataplane/extents/pack_adoption.h",
+        "dataplane/media/pack_index.h",
+        "dataplane/peers/wire.h",
     )
 ]
 ENUMS = {

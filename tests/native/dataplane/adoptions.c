@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "dataplane/engine.h"
+#include "dataplane/api/engine.h"
 #include "shared/replica_table.h"
 
 enum { BYTES = EXTENT_BYTES + 3 * CHUNK_BYTES + 5 };

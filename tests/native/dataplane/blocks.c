@@ -9,8 +9,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/engine.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/api/engine.h"
 #include "fault.h"
 #include "shared/catalog.h"
 #include "shared/presence.h"

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "../segment_builder.h"
-#include "dataplane/engine.h"
+#include "dataplane/api/engine.h"
 #include "shared/catalog.h"
 #include "shared/presence.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "dataplane/api.h"
+#include "dataplane/api/api.h"
 #include "shared/layout.h"
 
 enum { FILES_MAX = 5120, PASS = 0, SKIP = 77 };

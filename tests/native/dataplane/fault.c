@@ -6,8 +6,8 @@
 #include <stdarg.h>
 #include <sys/syscall.h>
 
-#include "dataplane/engine.h"
-#include "dataplane/transfer.h"
+#include "dataplane/api/engine.h"
+#include "dataplane/transfers/transfer.h"
 
 ssize_t (*_Atomic fault_read)(int fd, void *buffer, size_t n);
 ssize_t (*_Atomic fault_pread)(int fd, void *buffer, size_t n, off_t at);

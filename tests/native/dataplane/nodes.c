@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "dataplane/engine.h"
-#include "dataplane/seal.h"
+#include "dataplane/api/engine.h"
+#include "dataplane/media/seal.h"
 #include "shared/catalog.h"
 #include "shared/presence.h"
 #include "shared/xxh3.h"

@@ -2,7 +2,7 @@
 #include "board.h"
 #include "fault.h"
 
-#include "dataplane/clock.h"
+#include "dataplane/base/clock.h"
 #include "shared/catalog.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * decoded: no Transfer fails by it, and no File is refused for good. */
 #include <poll.h>
 
-#include "dataplane/codec.h"
+#include "dataplane/media/codec.h"
 #include "fault.h"
 #include "packed.h"
 

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "board.h"
-#include "dataplane/codec.h"
-#include "dataplane/frame.h"
-#include "dataplane/pack_index.h"
+#include "dataplane/media/codec.h"
+#include "dataplane/media/frame.h"
+#include "dataplane/media/pack_index.h"
 
 enum { PLAIN_MAX = 3 * PIECE_BYTES, ENTRIES_MAX = 256 };
 

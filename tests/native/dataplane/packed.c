@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "dataplane/codec.h"
+#include "dataplane/media/codec.h"
 #include "shared/catalog.h"
 
 struct board *board;

@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 
 #include "board.h"
-#include "dataplane/engine.h"
-#include "dataplane/packs_state.h"
-#include "dataplane/staging_table.h"
+#include "dataplane/api/engine.h"
+#include "dataplane/extents/packs_state.h"
+#include "dataplane/extents/staging_table.h"
 
 enum {
     FILES = 120,

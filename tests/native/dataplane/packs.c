@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "dataplane/codec.h"
+#include "dataplane/media/codec.h"
 #include "fault.h"
 #include "packed.h"
 

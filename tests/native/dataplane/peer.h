@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 
 #include "board.h"
-#include "dataplane/clock.h"
-#include "dataplane/wire.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/peers/wire.h"
 
 enum { OWNER = 3, PEERS = 5, PATIENCE_NS_MAX = 60 }; /* node number; seconds */
 

@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "dataplane/engine.h"
+#include "dataplane/api/engine.h"
 #include "shared/presence.h"
 #include "shared/xxh3.h"
 

@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "dataplane/engine.h"
+#include "dataplane/api/engine.h"
 #include "shared/presence.h"
 
 enum { PROGRAMS = 3, ASKED = 40 }; /* of each node; ranges of each */

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "dataplane/seal.h"
+#include "dataplane/media/seal.h"
 #include "shared/xxh3.h"
 
 enum { FILES = 4, SIZE = 110 << 10, LARGE = 2 * EXTENT_BYTES, ANSWERS_MAX = 64 };

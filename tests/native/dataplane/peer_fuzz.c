@@ -1,7 +1,7 @@
 /* peer_fuzz.c - libFuzzer's door to the judges of frames: what they let pass is true. */
 #include "board.h"
-#include "dataplane/frame.h"
-#include "dataplane/wire.h"
+#include "dataplane/media/frame.h"
+#include "dataplane/peers/wire.h"
 
 enum { FILES = 3 };
 

@@ -7,8 +7,8 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/engine.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/api/engine.h"
 
 enum { SMALL = 1000, LARGE_CHUNKS = 6 };
 

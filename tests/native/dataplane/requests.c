@@ -6,8 +6,8 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/engine.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/api/engine.h"
 #include "fault.h"
 
 enum { MANY = FILES_MAX, PATIENCE_MS = 60000, TURNS = 40, FILE_BYTES = 1 };

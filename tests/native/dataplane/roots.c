@@ -6,8 +6,8 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/engine.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/api/engine.h"
 
 /* Both roots are the same directory: File OTHER + n is File n under another root. */
 enum { OTHER = 16, HUNG_BYTES = 1001, SMALL = 1000, HUNG = 8 };

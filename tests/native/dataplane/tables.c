@@ -12,9 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/engine.h"
-#include "dataplane/staging_table.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/api/engine.h"
+#include "dataplane/extents/staging_table.h"
 #include "fault.h"
 #include "shared/catalog.h"
 

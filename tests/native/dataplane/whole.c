@@ -3,8 +3,8 @@
 #include <poll.h>
 #include <stdatomic.h>
 
-#include "dataplane/engine.h"
-#include "dataplane/staging_table.h"
+#include "dataplane/api/engine.h"
+#include "dataplane/extents/staging_table.h"
 #include "fault.h"
 #include "peer.h"
 #include "shared/catalog.h"

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dataplane/layout_dump.h"
-#include "dataplane/wire.h"
+#include "dataplane/api/layout_dump.h"
+#include "dataplane/peers/wire.h"
 #include "shared/xxh3.h"
 
 enum { BYTES_MAX = 1 << 20 };

@@ -1,0 +1,140 @@
+/* block_requests.c - begins the Transfers of Blocks that programs ask for, and looks at
+ * partial Replicas that no Transfer looks at.
+ */
+#include "dataplane/demand/demand.h"
+
+#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/peers/peer_client.h"
+#include "dataplane/extents/staging_table.h"
+#include "shared/catalog.h"
+#include "shared/recency.h"
+
+enum { CHECKED_MAX = 16 }; /* written Files that are told of in one beat */
+
+/* begin - a File of which a program has asked for Blocks is staged from now on; false: it
+ * can be staged only whole, or not at all. */
+static bool begin_partly(struct engine *e, uint32_t file)
+{
+    struct monarch_order order;
+    switch (eviction_begin_partly(e, file, &order)) {
+    case VERDICT_BEGUN:
+        if (partial_add(e, &order))
+            return true;
+        monarch_table_fail(e->table, &order, REASON_NONE, 1);
+        return false;
+    case VERDICT_WHOLE:
+        demand(e, file);
+        return false;
+    default:
+        return false;
+    }
+}
+
+/* blocks_send - has the Blocks of an order, which are claimed, brought by the next source
+ * that can be asked, or decoded; false: its queue is full. */
+bool blocks_send(struct engine *e, struct monarch_order *order)
+{
+    if (extent_is_packed(e, order->file, order->first_block / EXTENT_BLOCKS)) {
+        extent_decode_order(e, order);
+        return order_push(e, order);
+    }
+    if (table_block_source(e->table, order) && order_push(e, order))
+        return true;
+    return false;
+}
+
+/* want - a program waits for Blocks that fill has asked for: of this node, or of others. */
+static void want(struct engine *e, struct block_range range)
+{
+    struct block_want wanted = {presence_file(e->flags, range.large), range.first,
+                                range.count};
+    scheduler_want_blocks(e, &wanted);
+    pthread_mutex_lock(&e->lock);
+    if (e->receiver)
+        receiver_want_blocks(e->receiver, &wanted);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* blocks_want_rest - a program waits for all Blocks of a File: also for those that fill has
+ * asked for. */
+void blocks_want_rest(struct engine *e, struct partial *p)
+{
+    for (uint32_t extent = 0; partial_take_unasked(e, p, &extent); extent++)
+        want(e, (struct block_range){p->large, extent * EXTENT_BLOCKS, EXTENT_BLOCKS});
+}
+
+/* blocks_check_asked - fill has sent an order for Blocks that it had claimed: a program that
+ * has asked for them before they were sent has found no order. */
+void blocks_check_asked(struct engine *e, uint32_t large, struct block_run run)
+{
+    if (partial_asked_since(e, large, run))
+        want(e, (struct block_range){large, run.first, run.count});
+}
+
+/* push - queues the Transfer of each run; what finds no room in a queue is asked for again
+ * by the program. */
+static void push(struct engine *e, uint32_t large, const struct block_claims *claims,
+                 bool unasked)
+{
+    for (uint32_t i = 0; i < claims->count; i++) {
+        struct monarch_order order = claims->order;
+        order.kind &= MONARCH_PARTLY;
+        order.kind |= unasked ? MONARCH_BACKGROUND : MONARCH_ASKED;
+        order.first_block = claims->runs[i].first;
+        order.block_count = claims->runs[i].count;
+        if (!blocks_send(e, &order))
+            partial_release_run(e, large, claims->runs[i]);
+        else if (unasked)
+            blocks_check_asked(e, large, claims->runs[i]);
+    }
+}
+
+/* blocks_requested - a program waits for Blocks of a large File, or will read them soon;
+ * `unasked`: another node fills with them. */
+void blocks_requested(struct engine *e, uint64_t request, bool unasked)
+{
+    struct block_range range = presence_range(request);
+    struct block_claims claims;
+    const struct presence *p = presence_of(e->flags);
+    if (!e->partials || !p || range.large >= p->count)
+        return;
+    uint32_t file = presence_file(e->flags, range.large);
+    uint32_t word = replica_load(e->catalog, file);
+    atomic_store_explicit(&e->asked_ns, clock_ns(), memory_order_relaxed);
+    if (!unasked)
+        recency_note(e->flags, file);
+    if (STATE_OF(word) == REPLICA_ABSENT && !begin_partly(e, file))
+        return;
+    partial_claim_runs(e, range, unasked, &claims);
+    push(e, range.large, &claims, unasked);
+    if (claims.of_fill)
+        want(e, range);
+}
+
+/* blocks_go_on - carries out what the threads that fetch have handed over. */
+void blocks_go_on(struct engine *e)
+{
+    struct monarch_order order;
+    while (e->partials && partial_take_handed(e, &order)) {
+        struct block_run run = {order.first_block, order.block_count};
+        bool come = order.tried == BLOCKS_HAVE_COME;
+        if (come ? order_push(e, &order) : blocks_send(e, &order))
+            continue;
+        if (come)
+            partial_finish_later(e, order.file);
+        else
+            partial_release_run(e, (uint32_t)presence_find(e->flags, order.file), run);
+    }
+}
+
+/* blocks_check - with each heartbeat: Files that are not staged any more give their room
+ * back, and of those that were written a Transfer tells Python. */
+void blocks_check(struct engine *e)
+{
+    struct monarch_order orders[CHECKED_MAX];
+    if (!e->partials)
+        return;
+    uint32_t n = partials_check(e, orders, CHECKED_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        order_push(e, &orders[i]);
+}

@@ -1,0 +1,133 @@
+/* fill.c - background fill: goes through the Files that Python has put into an order.
+ *
+ * Two lists are gone through side by side: what this node reads from the origin, and
+ * what it fetches from peers. The second stays a little behind the first, because peers
+ * go on as fast with what they read.
+ */
+#include "dataplane/api/engine.h"
+
+#include "dataplane/transfers/deferred.h"
+#include "dataplane/demand/hints.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/staging_table.h"
+#include "shared/catalog.h"
+
+enum {
+    LOOKED_AT_MAX = 64,  /* Files in one call, most of which may be staged already */
+    FETCHES_AHEAD = 128, /* some wait until owners have read the Files */
+    FETCHES_BUSY = 32,
+    FETCHED_BYTES_AHEAD = 8 << 20,
+    FETCHED_BYTES_BUSY = 1 << 20, /* requests of programs queue behind these */
+    BEHIND_PARTS = 20, /* how far reading is ahead of fetching: one part of so many */
+};
+
+/* Programs that have asked so recently are expected to ask again. */
+static const uint64_t BUSY_NS = SECOND_NS / 2;
+
+static uint64_t left_of(const struct fill_list *l)
+{
+    return l->count - l->next;
+}
+
+/* fills - Python has given Files to fill with. */
+static bool fills(const struct engine *e)
+{
+    return e->fill.to_read.count || e->fill.to_fetch.count;
+}
+
+static const struct root_queue *root_of(const struct engine *e, uint32_t file)
+{
+    uint32_t root = 0;
+    catalog_entry(e->catalog, file, &root);
+    return &e->roots[root];
+}
+
+/* take - the next File of a list that can be begun; passes over the others. */
+static bool take(struct engine *e, struct fill_list *l, struct monarch_order *out)
+{
+    for (int n = 0; n < LOOKED_AT_MAX && left_of(l); n++) {
+        uint32_t file = l->files[l->next++];
+        int verdict = monarch_table_begin(e->table, file, MONARCH_BACKGROUND, out);
+        if (verdict == VERDICT_BEGUN)
+            return true;
+        if (verdict == VERDICT_WRITTEN)
+            report_file_locked(e, file);
+    }
+    return false;
+}
+
+/* fill_may_read - there are Files to be read from the origin, no hints come first, and
+ * there is a thread for the next one. Those whose origin does not answer are passed over:
+ * Python begins the list anew when it answers again. */
+bool fill_may_read(const struct engine *e)
+{
+    const struct fill_list *l = &e->fill.to_read;
+    if (!e->table || !fills(e) || hints_wanted(e))
+        return false;
+    if (partials_begun(e) || !left_of(l))
+        return partials_incomplete(e);
+    const struct root_queue *q = root_of(e, l->files[l->next]);
+    return q->stalled || (q->running + q->lost < e->root_threads &&
+                          q->background_begun < e->root_background);
+}
+
+/* fill_read - begins the next File that this node reads from the origin, or goes on with a
+ * large one whose rest could not be had; in the end, what is missing of those that programs
+ * have read in part. */
+bool fill_read(struct engine *e, struct monarch_order *out)
+{
+    struct fill_list *l = &e->fill.to_read;
+    if (partial_next_incomplete(e, true, out))
+        return true;
+    for (int n = 0; n < LOOKED_AT_MAX && left_of(l); n++) {
+        if (root_of(e, l->files[l->next])->stalled)
+            l->next++;
+        else if (fill_may_read(e))
+            return take(e, l, out);
+    }
+    return fills(e) && !left_of(l) && partial_next_incomplete(e, false, out);
+}
+
+/* behind - how many Files may be fetched before fetching catches up with reading. */
+static uint64_t behind(const struct fill *f)
+{
+    const struct fill_list *read = &f->to_read, *fetch = &f->to_fetch;
+    if (!left_of(read))
+        return left_of(fetch);
+    double part = (double)read->next / (double)read->count - 1.0 / BEHIND_PARTS;
+    double before = part * (double)fetch->count - (double)fetch->next;
+    return before > 0 ? (uint64_t)before : 0;
+}
+
+/* fill_fetch_room - how many Files more may be fetched: they share connections with
+ * demand. `count` and `bytes` are those that are being fetched unasked. */
+uint64_t fill_fetch_room(const struct engine *e, uint64_t count, uint64_t bytes)
+{
+    const struct fill *f = &e->fill;
+    uint64_t asked = atomic_load_explicit(&e->asked_ns, memory_order_relaxed);
+    bool busy = asked && clock_ns() - asked < BUSY_NS;
+    uint64_t bytes_max = busy ? FETCHED_BYTES_BUSY : FETCHED_BYTES_AHEAD;
+    uint64_t most = busy ? FETCHES_BUSY : FETCHES_AHEAD;
+    if (!e->table || !left_of(&f->to_fetch) || f->paused || bytes >= bytes_max ||
+        count >= most || deferred_is_behind(e))
+        return 0;
+    uint64_t room = 1 + (bytes_max - bytes) / f->mean_bytes, due = behind(f);
+    room = room < most - count ? room : most - count;
+    return room < due ? room : due;
+}
+
+/* fill_fetch - begins the next File that comes from a peer, or from the origin if its
+ * peers are gone. */
+bool fill_fetch(struct engine *e, struct monarch_order *out)
+{
+    return take(e, &e->fill.to_fetch, out);
+}
+
+/* fill_paused - no program runs on this node. */
+bool fill_paused(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    bool paused = e->fill.paused;
+    pthread_mutex_unlock(&e->lock);
+    return paused;
+}

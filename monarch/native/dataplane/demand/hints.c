@@ -1,0 +1,335 @@
+/* hints.c - goes through the orders of Files that programs will open: each is begun before
+ * background fill, into a Tier or the Pool, as far ahead as the Pool has room.
+ *
+ * An idle copy thread takes the next File of an order, one program after the other. When
+ * the Pool is full of Files that are not opened yet, the hints wait, and the thread that
+ * listens to programs looks whether that has changed. A File that was opened before its
+ * turn is passed over, so that a wrong order reads nothing twice.
+ */
+#include "dataplane/demand/hints.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataplane/demand/demand.h"
+#include "dataplane/peers/peer_client.h"
+#include "dataplane/extents/pool.h"
+#include "dataplane/extents/staging_table.h"
+#include "shared/catalog.h"
+
+enum {
+    LOOKED_AT_MAX = 64, /* hints in one call, most of which need nothing */
+    FRESH = 1 << 15,    /* bit of what is pending: no hint of the File was looked at */
+    PENDING_MAX = FRESH - 1,
+};
+
+/* A File that the Pool has no room for, though nothing is to be opened, is passed over
+ * after this time. */
+static const uint64_t BLOCKED_NS = SECOND_NS / 10;
+/* How often the Pool is tried again, if no program opens anything. */
+static const uint64_t AGAIN_NS = SECOND_NS / 20;
+/* While programs open what was read ahead, room is looked for often, but less so if there
+ * are many claims to look at. */
+static const uint64_t MOVING_NS = SECOND_NS, CLAIM_NS = 2000;
+
+enum look { LOOK_PASSED, LOOK_BEGUN, LOOK_BLOCKED };
+
+/* hints_new - there are no hints; hints_free() is due even after a failure. */
+int hints_new(struct engine *e, struct hints **out)
+{
+    struct hints *h = calloc(1, sizeof(*h));
+    if (!h)
+        return -ENOMEM;
+    *out = h;
+    pthread_mutex_init(&h->lock, NULL);
+    h->claims.sizes = e->table->options.sizes;
+    h->claims.opened = (_Atomic uint8_t *)e->flags + e->flags->opened;
+    h->pending = calloc(e->catalog->file_count + 1, sizeof(*h->pending));
+    int rc = claims_init(&h->claims, e->catalog->file_count);
+    return h->pending ? rc : -ENOMEM;
+}
+
+/* hints_free - no thread uses them any more. */
+void hints_free(struct hints *h)
+{
+    if (!h)
+        return;
+    for (uint32_t i = 0; i < h->order_count; i++)
+        free(h->orders[i].files);
+    claims_free(&h->claims);
+    free(h->pending);
+    free(h);
+}
+
+/* ---- orders; the callers hold the lock ---------------------------------------------- */
+
+static uint16_t pending_of(const struct hints *h, uint32_t file)
+{
+    return h->pending[file] & (uint16_t)~FRESH;
+}
+
+static void take_hint(struct hints *h, uint32_t file)
+{
+    uint16_t pending = pending_of(h, file);
+    h->pending[file] = pending ? pending - 1 : 0;
+}
+
+/* remove_order - the last one takes its place. */
+static void remove_order(struct hints *h, struct hint_order *o)
+{
+    while (o->next < o->count)
+        take_hint(h, o->files[o->next++]);
+    free(o->files);
+    *o = h->orders[--h->order_count];
+}
+
+static struct hint_order *order_of(struct hints *h, uint64_t program)
+{
+    for (uint32_t i = 0; i < h->order_count; i++)
+        if (h->orders[i].program == program)
+            return &h->orders[i];
+    return NULL;
+}
+
+/* add_order - no open that came before counts for it. */
+static void add_order(struct hints *h, const struct hint_order *o)
+{
+    for (uint64_t i = 0; i < o->count; i++) {
+        uint32_t file = o->files[i];
+        if (!pending_of(h, file)) {
+            h->pending[file] = FRESH;
+            claims_absorb(&h->claims, file);
+        }
+        h->pending[file] += pending_of(h, file) < PENDING_MAX;
+    }
+    h->orders[h->order_count++] = *o;
+}
+
+/* replace_order - the order of a program takes the place of its former one. */
+static int replace_order(struct hints *h, const struct hint_order *o)
+{
+    struct hint_order *former = order_of(h, o->program);
+    claims_forget(&h->claims, o->program);
+    if (former)
+        remove_order(h, former);
+    if (o->count && h->order_count == HINT_ORDERS_MAX)
+        return -ENOSPC;
+    if (o->count)
+        add_order(h, o);
+    return 0;
+}
+
+static struct hint_order *next_order(struct hints *h)
+{
+    while (h->order_count) {
+        h->turn = (h->turn + 1) % h->order_count;
+        struct hint_order *o = &h->orders[h->turn];
+        if (o->next < o->count)
+            return o;
+        remove_order(h, o);
+    }
+    return NULL;
+}
+
+/* ---- one hint; the callers hold the lock -------------------------------------------- */
+
+/* budget_of - what the Pool may keep for hints: something is left for programs that ask
+ * for other Files, more where these come through the Pool too. */
+static uint64_t budget_of(const struct engine *e)
+{
+    struct monarch_account a;
+    monarch_table_account(e->table, e->table->options.tiers, &a);
+    if (!a.in_service)
+        return 0;
+    return table_uses_pool(e->table) ? a.capacity / 2 : a.capacity / 4 * 3;
+}
+
+/* claim - one more open of a File is to come, which is or will be in this Tier. */
+static void claim(struct engine *e, const struct hint_order *o, uint32_t file,
+                  uint32_t tier)
+{
+    struct claims *c = &e->hints->claims;
+    if (tier != e->table->options.tiers || !claims_take_pooled(c, file, o->program))
+        claims_take(c, file);
+}
+
+/* is_full - so much is read ahead that the next File has to wait. */
+static bool is_full(struct claims *c, uint64_t need, uint64_t budget)
+{
+    bool full = c->pooled.count && c->bytes + need > budget;
+    if (full && claims_drop(c))
+        full = c->pooled.count && c->bytes + need > budget;
+    return full;
+}
+
+/* begin - begins a File that is absent. */
+static enum look begin(struct engine *e, const struct hint_order *o,
+                       struct monarch_order *out)
+{
+    struct claims *c = &e->hints->claims;
+    uint32_t file = o->files[o->next], kind = MONARCH_BACKGROUND | MONARCH_HINT;
+    uint64_t need = footprint(c->sizes[file]), budget = budget_of(e);
+    if (need <= budget && is_full(c, need, budget))
+        return LOOK_BLOCKED;
+    int verdict = eviction_begin(e, file, kind, out);
+    if (verdict == VERDICT_POOL && need <= budget) {
+        pool_make_room(e->pool, need);
+        verdict = eviction_begin(e, file, kind, out);
+    }
+    if (verdict == VERDICT_WRITTEN)
+        report_file(e, file);
+    if (verdict == VERDICT_BEGUN)
+        return LOOK_BEGUN;
+    return verdict == VERDICT_POOL && need <= budget ? LOOK_BLOCKED : LOOK_PASSED;
+}
+
+/* look_at - the next File of an order. */
+static enum look look_at(struct engine *e, struct hint_order *o,
+                         struct monarch_order *out)
+{
+    struct hints *h = e->hints;
+    uint32_t file = o->files[o->next], word = replica_load(e->catalog, file);
+    uint32_t tier = STATE_TIER(word);
+    enum look look = LOOK_PASSED;
+    bool early = claims_absorb(&h->claims, file);
+    if (early && (h->pending[file] & FRESH)) {
+        /* It is opened already. Later ones of its hints may follow several opens. */
+    } else if (STATE_OF(word) != REPLICA_ABSENT) {
+        claim(e, o, file, tier);
+    } else {
+        look = begin(e, o, out);
+        tier = look == LOOK_BEGUN ? out->tier : TIERS_MAX;
+        if (look != LOOK_BLOCKED)
+            claim(e, o, file, tier);
+    }
+    return look;
+}
+
+/* waits - the Pool has no room for the next File of an order, and may have some later. What
+ * other hints claim is opened some time: only without claims does the time count. */
+static bool waits(struct hints *h, struct hint_order *o, uint64_t now)
+{
+    if (h->claims.pooled.count) {
+        o->blocked_ns = 0;
+        return true;
+    }
+    o->blocked_ns = o->blocked_ns ? o->blocked_ns : now;
+    return now - o->blocked_ns < BLOCKED_NS;
+}
+
+/* go_on - looks at hints until one is begun, or there is no room. */
+static enum look go_on(struct engine *e, struct monarch_order *out)
+{
+    struct hints *h = e->hints;
+    for (int n = 0; n < LOOKED_AT_MAX; n++) {
+        struct hint_order *o = next_order(h);
+        enum look look = o ? look_at(e, o, out) : LOOK_BLOCKED;
+        if (!o || (look == LOOK_BLOCKED && waits(h, o, clock_ns())))
+            return LOOK_BLOCKED;
+        take_hint(h, o->files[o->next++]);
+        o->blocked_ns = 0;
+        if (look == LOOK_BEGUN)
+            return look;
+    }
+    return LOOK_PASSED;
+}
+
+/* ---- for others -------------------------------------------------------------------- */
+
+/* hints_begin - begins the next File that programs will open, if one can be begun now. A
+ * caller holds no lock. */
+void hints_begin(struct engine *e)
+{
+    struct hints *h = e->hints;
+    struct monarch_order order;
+    pthread_mutex_lock(&h->lock);
+    enum look look = go_on(e, &order);
+    if (look == LOOK_BLOCKED)
+        atomic_store_explicit(&h->wanted, false, memory_order_relaxed);
+    pthread_mutex_unlock(&h->lock);
+    if (look == LOOK_BEGUN)
+        start_order(e, &order);
+}
+
+/* want - lets a thread look at the hints, and that one wake others. */
+static void want(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    atomic_store_explicit(&e->hints->wanted, true, memory_order_relaxed);
+    scheduler_call(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* hints_look - lets the threads go on with hints that had no room, if there may be some
+ * now; true: they are to be looked at soon again. */
+bool hints_look(struct engine *e)
+{
+    struct hints *h = e->hints;
+    uint64_t now = clock_ns();
+    if (!h)
+        return false;
+    if (hints_wanted(e)) {
+        want(e); /* fetches may have ended that hints have waited for */
+        return true;
+    }
+    pthread_mutex_lock(&h->lock);
+    bool left = h->order_count > 0;
+    bool due = now - h->looked_ns >= CLAIM_NS * h->claims.pooled.count;
+    bool dropped = left && due && claims_drop(&h->claims);
+    if (dropped)
+        h->moved_ns = now;
+    bool moves = now - h->moved_ns < MOVING_NS;
+    bool again = left && (dropped || now - h->looked_ns >= AGAIN_NS);
+    h->looked_ns = again ? now : h->looked_ns;
+    pthread_mutex_unlock(&h->lock);
+    if (again)
+        want(e);
+    return left && moves;
+}
+
+/* monarch_engine_hint - what a program will open next, in this order: instead of what it
+ * has said before. -ENOSPC: too many programs have; -EINVAL: no such File; -ENOSYS: the
+ * segments are not for hints; -ENOMEM. */
+int monarch_engine_hint(struct engine *e, uint64_t program, const uint32_t *files,
+                        uint64_t n)
+{
+    struct hints *h = e->hints;
+    struct hint_order o = {.program = program, .count = n};
+    if (!h)
+        return -ENOSYS;
+    for (uint64_t i = 0; i < n; i++)
+        if (files[i] >= e->catalog->file_count)
+            return -EINVAL;
+    o.files = n ? malloc(n * sizeof(*files)) : NULL;
+    if (n && !o.files)
+        return -ENOMEM;
+    if (n)
+        memcpy(o.files, files, n * sizeof(*files));
+    atomic_store((_Atomic uint32_t *)&e->flags->hinted, 1);
+    pthread_mutex_lock(&h->lock);
+    int rc = replace_order(h, &o);
+    pthread_mutex_unlock(&h->lock);
+    if (rc)
+        free(o.files);
+    else
+        want(e);
+    return rc;
+}
+
+/* monarch_engine_hints - what hints have done until now. */
+void monarch_engine_hints(struct engine *e, struct monarch_hint_tally *out)
+{
+    struct hints *h = e->hints;
+    *out = (struct monarch_hint_tally){0};
+    if (!h)
+        return;
+    pthread_mutex_lock(&h->lock);
+    claims_drop(&h->claims);
+    for (uint32_t i = 0; i < h->order_count; i++)
+        out->left += h->orders[i].count - h->orders[i].next;
+    out->unopened = h->claims.pooled.count;
+    out->unopened_bytes = h->claims.bytes;
+    out->given_up_files = h->claims.given_up;
+    pthread_mutex_unlock(&h->lock);
+}

@@ -1,0 +1,180 @@
+/* pool_queue.c - Files that wait for room in the Pool, in the order in which programs have
+ * asked for them. */
+#include "dataplane/demand/demand.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/pool.h"
+#include "dataplane/extents/staging_table.h"
+
+enum { QUEUE_MAX = 1024 };
+
+/* How long a File waits for room, and how long programs then ask the origin. */
+static const uint64_t BUSY_NS = SECOND_NS / 10;
+
+struct timed { /* a File, and since or until when */
+    uint32_t file;
+    uint64_t at_ns;
+};
+
+struct pool_queue {
+    struct engine *engine;
+    pthread_mutex_t lock; /* guards the rest; before that of the Pool */
+    struct ring queue;    /* struct timed: Files that wait */
+    struct ring busy;     /* struct timed: Files that have waited too long */
+    uint8_t *queued;      /* a bit per File: it is in the queue */
+};
+
+/* pool_queue_new - nothing waits; pool_queue_free() is due even after a failure. */
+int pool_queue_new(struct engine *e, struct pool_queue **out)
+{
+    struct pool_queue *q = calloc(1, sizeof(*q));
+    if (!q)
+        return -ENOMEM;
+    *out = q;
+    q->engine = e;
+    pthread_mutex_init(&q->lock, NULL);
+    q->queued = calloc(e->catalog->file_count / 8 + 1, 1);
+    if (!q->queued || ring_init(&q->queue, sizeof(struct timed), QUEUE_MAX) ||
+        ring_init(&q->busy, sizeof(struct timed), QUEUE_MAX))
+        return -ENOMEM;
+    return 0;
+}
+
+/* pool_queue_free - no thread uses it any more. */
+void pool_queue_free(struct pool_queue *q)
+{
+    if (!q)
+        return;
+    ring_free(&q->queue);
+    ring_free(&q->busy);
+    free(q->queued);
+    free(q);
+}
+
+static void set_queued(struct pool_queue *q, uint32_t file, bool queued)
+{
+    uint8_t bit = (uint8_t)(1u << file % 8);
+    if (queued)
+        q->queued[file / 8] |= bit;
+    else
+        q->queued[file / 8] &= (uint8_t)~bit;
+}
+
+static bool is_queued(const struct pool_queue *q, uint32_t file)
+{
+    return q->queued[file / 8] >> file % 8 & 1;
+}
+
+/* refuse - sends programs to the origin, which answers sooner than the Pool. */
+static void refuse(struct pool_queue *q, uint32_t file, uint64_t now)
+{
+    struct table *t = q->engine->table;
+    pthread_mutex_lock(&t->lock);
+    t->tally.transit_full++;
+    pthread_mutex_unlock(&t->lock);
+    if (q->busy.count < q->busy.capacity) {
+        table_refuse(t, file, REASON_BUSY);
+        ring_push(&q->busy, &(struct timed){file, now + BUSY_NS});
+    }
+}
+
+/* begin - begins a File if there is room for it now, or can be made. */
+static enum monarch_verdict begin(struct pool_queue *q, uint32_t file,
+                                  struct monarch_order *order)
+{
+    struct table *t = q->engine->table;
+    pool_make_room(q->engine->pool, footprint(t->options.sizes[file]));
+    int kind = MONARCH_ASKED | MONARCH_AWAITED;
+    int verdict = eviction_begin(q->engine, file, kind, order);
+    if (verdict == VERDICT_POOL) {
+        partial_yield_pool(q->engine);
+        verdict = eviction_begin(q->engine, file, kind, order);
+    }
+    return (enum monarch_verdict)verdict;
+}
+
+/* pool_queue_wait - for a File that the Pool had no room for: makes room, or lets the File wait
+ * for it. */
+void pool_queue_wait(struct pool_queue *q, uint32_t file)
+{
+    struct monarch_order order;
+    uint64_t now = clock_ns();
+    enum monarch_verdict verdict = VERDICT_NOTHING;
+    pthread_mutex_lock(&q->lock);
+    if (!is_queued(q, file))
+        verdict = q->queue.count ? VERDICT_POOL : begin(q, file, &order);
+    if (verdict == VERDICT_POOL && q->queue.count < q->queue.capacity) {
+        set_queued(q, file, true);
+        ring_push(&q->queue, &(struct timed){file, now});
+        requests_wake(q->engine); /* it serves the queue, and may sleep for long */
+    } else if (verdict == VERDICT_POOL) {
+        refuse(q, file, now);
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (verdict == VERDICT_BEGUN)
+        start_order(q->engine, &order);
+}
+
+/* next_of_queue - the first File of the queue that has room now: true. Those that have
+ * waited too long are refused. */
+static bool next_of_queue(struct pool_queue *q, struct monarch_order *order)
+{
+    const struct timed *first;
+    uint64_t now = clock_ns();
+    while ((first = ring_peek(&q->queue))) {
+        struct timed one = *first;
+        enum monarch_verdict verdict = begin(q, one.file, order);
+        if (verdict == VERDICT_POOL && now - one.at_ns < BUSY_NS)
+            return false;
+        ring_pop(&q->queue, &one);
+        set_queued(q, one.file, false);
+        if (verdict == VERDICT_BEGUN)
+            return true;
+        if (verdict == VERDICT_POOL)
+            refuse(q, one.file, now);
+    }
+    return false;
+}
+
+/* end_busy - programs may ask again for Files that were refused. */
+static void end_busy(struct pool_queue *q, uint64_t now)
+{
+    const struct monarch_rule again = {
+        .mask = STATE_FIXED,
+        .from = STATE_WORD(REPLICA_ABSENT, 0, REASON_BUSY),
+        .to = STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE),
+    };
+    const struct timed *first;
+    struct timed one;
+    while ((first = ring_peek(&q->busy)) && first->at_ns <= now) {
+        ring_pop(&q->busy, &one);
+        uint64_t file = one.file;
+        monarch_states_change(q->engine->table->options.words, &file, 1, &again);
+    }
+}
+
+/* pool_queue_serve - gives room that has become free to the Files that wait; true while some
+ * wait. Called with each beat, when a Replica has come, and when a program has opened
+ * one while Files wait. */
+bool pool_queue_serve(struct pool_queue *q)
+{
+    struct monarch_order order;
+    bool begun = true, waits = false;
+    while (begun) {
+        pthread_mutex_lock(&q->lock);
+        uint64_t now = clock_ns();
+        pool_check_held(q->engine->pool);
+        end_busy(q, now);
+        begun = next_of_queue(q, &order);
+        waits = q->queue.count || q->busy.count;
+        atomic_store_explicit((_Atomic uint32_t *)&q->engine->requests->pool_full,
+                              q->queue.count > 0, memory_order_relaxed);
+        pthread_mutex_unlock(&q->lock);
+        if (begun)
+            start_order(q->engine, &order);
+    }
+    return waits;
+}

@@ -1,0 +1,113 @@
+/* requests.c - the slots by which programs ask for Files, who looks at them, and the
+ * heartbeat.
+ *
+ * Threads that copy look at the slots whenever they have nothing else to do, so that the
+ * thread that a program wakes is the one that copies for it. The thread that listens looks
+ * only when none of them is idle; it never copies, so that no origin can stop it.
+ */
+#include "dataplane/demand/demand.h"
+
+#include "dataplane/demand/hints.h"
+#include "dataplane/transfers/packing.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/base/syscalls.h"
+#include "shared/catalog.h"
+
+/* collect - empties slots until it has `max` requests; programs write the slots, so any
+ * value may be in them. */
+static uint32_t collect(struct engine *e, uint64_t *requests, uint32_t max)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < REQUEST_SLOTS && n < max; i++) {
+        _Atomic uint64_t *slot = (_Atomic uint64_t *)&e->requests->slots[i];
+        if (!atomic_load_explicit(slot, memory_order_relaxed))
+            continue;
+        uint64_t request = atomic_exchange_explicit(slot, 0, memory_order_acquire);
+        if (request & REQUEST_BLOCKS || (request - 1 < e->catalog->file_count &&
+                                         demand_wanted(e, (uint32_t)(request - 1))))
+            requests[n++] = request;
+    }
+    return n;
+}
+
+/* report_slots - gives Python what is requested in the slots; what its queue has no room
+ * for stays there. */
+static void report_slots(struct engine *e)
+{
+    uint64_t requests[REQUEST_SLOTS];
+    pthread_mutex_lock(&e->lock);
+    uint32_t room = e->requested.capacity - e->requested.count;
+    uint32_t n = collect(e, requests, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);
+    for (uint32_t i = 0; i < n; i++)
+        if (!(requests[i] & REQUEST_BLOCKS))
+            report_file_locked(e, (uint32_t)(requests[i] - 1));
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* requests_look - begins what is requested in the slots: by the table, or by Python. Any
+ * thread may look. */
+void requests_look(struct engine *e)
+{
+    uint64_t requests[REQUEST_SLOTS];
+    if (!e->table) {
+        report_slots(e);
+        return;
+    }
+    uint32_t n = collect(e, requests, REQUEST_SLOTS);
+    if (n)
+        health_check_stalled(e);
+    for (uint32_t i = 0; i < n; i++)
+        if (requests[i] & REQUEST_BLOCKS)
+            blocks_requested(e, requests[i], false);
+        else
+            demand(e, (uint32_t)(requests[i] - 1));
+}
+
+/* run_each_beat - what is due with each heartbeat, and not with each request. */
+static void run_each_beat(struct engine *e)
+{
+    uint64_t now = clock_ns();
+    if (now - e->checked_ns < HEARTBEAT_MS * MS_NS / 2)
+        return;
+    e->checked_ns = now;
+    health_check(e);
+    blocks_check(e);
+    packing_go_on(e); /* a frame may have come to nothing */
+    if (e->eviction)
+        eviction_beat(e->eviction);
+    pthread_mutex_lock(&e->lock);
+    completions_expire(e, &e->done);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* answer - does what is due for programs whose call no thread that copies has answered:
+ * none is idle, or the program was killed before it woke one. */
+static void answer(struct engine *e)
+{
+    idle_answer(e);
+    requests_look(e);
+    pthread_mutex_lock(&e->lock);
+    scheduler_call(e);
+    engine_signal(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* requests_listen - the body of the thread; a lost wake-up costs one heartbeat at
+ * most. */
+void requests_listen(struct engine *e)
+{
+    _Atomic uint32_t *bell = (_Atomic uint32_t *)&e->requests->bell;
+    const struct timespec slice = clock_timespec(HEARTBEAT_MS * MS_NS),
+                          soon = clock_timespec(POOL_MS * MS_NS);
+    while (!engine_stopping(e)) {
+        uint32_t seen = atomic_load_explicit(bell, memory_order_acquire);
+        monarch_beat(e->requests);
+        run_each_beat(e);
+        blocks_go_on(e);
+        answer(e);
+        bool waits = e->pool_queue && pool_queue_serve(e->pool_queue);
+        waits |= hints_look(e);
+        if (!engine_stopping(e))
+            syscall(SYS_futex, bell, FUTEX_WAIT, seen, waits ? &soon : &slice, NULL, 0);
+    }
+}

@@ -1,0 +1,429 @@
+/* eviction.c - makes room in Tiers for what programs ask for: the Replicas that were used
+ * longest ago leave, and segments of packed Tiers.
+ *
+ * Which are the oldest is found by looking at all Files (lru.c), once for many evictions. A
+ * Replica that was used since then, that programs wait for, or that one of them has open,
+ * stays. It leaves as one leaves the Pool: its state word is changed first, so that who has
+ * read the word before reads it again behind its open.
+ *
+ * The memory of a file without a name is used as long as a program has it open. So the
+ * kernel has to grant a write lease before a Replica leaves, and before its room is given
+ * back. A file system that has no leases proves nothing: there the room is given back with
+ * the name.
+ */
+#include "dataplane/demand/demand.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dataplane/demand/hints.h"
+#include "dataplane/extents/packs.h"
+#include "dataplane/extents/replica_state.h"
+#include "dataplane/extents/staging_table.h"
+#include "dataplane/base/syscalls.h"
+#include "shared/catalog.h"
+#include "shared/recency.h"
+
+enum {
+    OLDEST_MIN =
+        256, /* found at once: so many, or one part of OLDEST_PARTS of all Files */
+    OLDEST_PARTS = 64,
+    OLDEST_MAX = 1 << 16,
+    LOOKED_AT_MAX = 4096, /* Replicas, for one File */
+    HELD_MAX = 1024, /* Replicas without a name that are in use: a descriptor each */
+    BUSY_MAX = 1024,
+    TRIES = 4, /* other Files may take the room that was made for one */
+};
+
+static const uint64_t BUSY_NS = SECOND_NS / 10; /* so long programs ask the origin */
+static const uint64_t IN_VAIN_NS = SECOND_NS /
+                                   20; /* so long nothing is looked for again */
+
+struct candidates { /* of one Tier, the oldest first */
+    struct monarch_lru_file *files;
+    uint32_t count, next;
+    uint32_t tick;  /* when they were found */
+    uint64_t at_ns; /* the same */
+    bool fruitless; /* none of them has left */
+};
+
+struct held { /* a Replica without a name */
+    int fd;
+    uint32_t tier;
+    uint64_t ino, room;
+};
+
+struct refused { /* a File that found no room, and until when */
+    uint32_t file;
+    uint64_t until_ns;
+};
+
+struct eviction {
+    struct engine *engine;
+    pthread_mutex_t
+        lock;      /* guards the rest; before those of pack files and of the table */
+    uint32_t most; /* candidates */
+    struct candidates oldest[TIERS_MAX];
+    struct segment_use *segments; /* SEGMENTS_MAX, if there are pack files */
+    struct ring held, refused;
+};
+
+/* eviction_new - for an engine with a table, and Files whose uses are noted.
+ * eviction_free() is due even after a failure. */
+int eviction_new(struct engine *e, struct eviction **out)
+{
+    struct eviction *v = calloc(1, sizeof(*v));
+    if (!v)
+        return -ENOMEM;
+    *out = v;
+    v->engine = e;
+    pthread_mutex_init(&v->lock, NULL);
+    uint64_t most = e->catalog->file_count / OLDEST_PARTS;
+    most = most < OLDEST_MIN ? OLDEST_MIN : most;
+    v->most = (uint32_t)(most < OLDEST_MAX ? most : OLDEST_MAX);
+    if (e->packs && !(v->segments = calloc(SEGMENTS_MAX, sizeof(*v->segments))))
+        return -ENOMEM;
+    if (ring_init(&v->held, sizeof(struct held), HELD_MAX) ||
+        ring_init(&v->refused, sizeof(struct refused), BUSY_MAX))
+        return -ENOMEM;
+    return 0;
+}
+
+/* eviction_free - closes what is held; no thread uses it any more. */
+void eviction_free(struct eviction *v)
+{
+    struct held h;
+    if (!v)
+        return;
+    while (v->held.items && ring_pop(&v->held, &h))
+        close(h.fd);
+    for (uint32_t i = 0; i < TIERS_MAX; i++)
+        free(v->oldest[i].files);
+    ring_free(&v->held);
+    ring_free(&v->refused);
+    free(v->segments);
+    free(v);
+}
+
+/* ---- one Replica; the callers hold the lock ------------------------------------------ */
+
+enum proof { UNUSED, IN_USE, UNPROVEN };
+
+/* prove - whether another descriptor or mapping of a file exists. An open of a leased file
+ * sends its holder a signal, which must be one that is ignored. */
+static enum proof prove(int fd)
+{
+    if (fcntl(fd, F_SETSIG, SIGURG))
+        return UNPROVEN;
+    if (fcntl(fd, F_SETLEASE, F_WRLCK))
+        return errno == EAGAIN ? IN_USE : UNPROVEN;
+    fcntl(fd, F_SETLEASE, F_UNLCK);
+    return UNUSED;
+}
+
+static void give_back(struct eviction *v, uint32_t tier, uint64_t room)
+{
+    table_give_room(v->engine->table, tier, room);
+}
+
+/* end - a Replica without a name: its room is free, or is when its programs have closed it.
+ * False: they have not. */
+static bool end(struct eviction *v, const struct held *h)
+{
+    enum proof proof = prove(h->fd);
+    if (proof == IN_USE)
+        return false;
+    if (proof == UNUSED) /* before the inode can be that of another file */
+        monarch_engine_forget(v->engine, h->tier, h->ino);
+    else
+        monarch_engine_keep(v->engine, h->tier, h->ino);
+    close(h->fd);
+    give_back(v, h->tier, h->room);
+    return true;
+}
+
+/* settle - ends the leaving of a Replica: it is READY as before, or absent. */
+static void settle(struct eviction *v, uint32_t file, uint32_t leaving, uint32_t fixed)
+{
+    _Atomic uint32_t *words = replica_word(v->engine->catalog, 0);
+    uint32_t seen = replica_load(v->engine->catalog, file);
+    while (((seen ^ leaving) & ~STATE_CONFIRMED) == 0)
+        if (replica_state_change(words, file, &seen, (seen & ~STATE_FIXED) | fixed,
+                                 true))
+            return;
+}
+
+/* leave - evicts an open Replica whose state is `seen`, if no program has it open. Programs
+ * that ask for a small File meanwhile wait: nobody may begin it while its old name is there;
+ * large ones are read from the origin. */
+static bool leave(struct eviction *v, uint32_t file, uint32_t seen,
+                  const struct held *h)
+{
+    struct engine *e = v->engine;
+    char name[REPLICA_NAME_BYTES + 1];
+    bool large = table_in_part(e->table, file);
+    uint32_t leaving = STATE_NEXT(seen, large ? REPLICA_EVICTING : REPLICA_STAGING,
+                                  h->tier, REASON_NONE);
+    if (!replica_state_change(replica_word(e->catalog, 0), file, &seen, leaving, false))
+        return false;
+    if (prove(h->fd) == IN_USE) {
+        settle(v, file, leaving, seen & STATE_FIXED);
+        return false;
+    }
+    catalog_replica_name(e->catalog, file, name);
+    unlinkat(e->tiers[h->tier], name, 0);
+    settle(v, file, leaving, STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE));
+    table_count_evicted(e->table, h->tier, 1, h->room);
+    return true;
+}
+
+static bool is_hinted(const struct engine *e, uint32_t file)
+{
+    return e->hints && claims_due(&e->hints->claims, file) > 0;
+}
+
+/* may_leave - it was not used since it was found to be old, and nobody waits for it. */
+static bool may_leave(const struct eviction *v, const struct monarch_lru_file *one,
+                      uint32_t tick)
+{
+    const struct engine *e = v->engine;
+    uint32_t used = atomic_load_explicit(recency_of(e->flags, one->file),
+                                         memory_order_relaxed);
+    return tick - used == one->age && !engine_is_awaited(e, one->file) &&
+           !is_hinted(e, one->file);
+}
+
+/* evict - a Replica that was used longest ago; false: it stays. */
+static bool evict(struct eviction *v, uint32_t tier, const struct monarch_lru_file *one)
+{
+    struct engine *e = v->engine;
+    struct stat st;
+    char name[REPLICA_NAME_BYTES + 1];
+    uint32_t seen = replica_load(e->catalog, one->file);
+    if (STATE_OF(seen) != REPLICA_READY || STATE_TIER(seen) != tier ||
+        !may_leave(v, one, v->oldest[tier].tick))
+        return false;
+    catalog_replica_name(e->catalog, one->file, name);
+    struct held h = {.tier = tier,
+                     .room = footprint(e->table->options.sizes[one->file])};
+    h.fd = file_openat(e->tiers[tier], name, O_RDONLY | O_NONBLOCK, 0);
+    if (h.fd < 0)
+        return false; /* who opens it finds out why */
+    if (fstat(h.fd, &st) || !leave(v, one->file, seen, &h)) {
+        close(h.fd);
+        return false;
+    }
+    h.ino = st.st_ino;
+    if (!end(v, &h))
+        ring_push(&v->held, &h);
+    return true;
+}
+
+static void look_at_held(struct eviction *v)
+{
+    struct held h;
+    for (uint32_t n = v->held.count; n; n--) {
+        ring_pop(&v->held, &h);
+        if (!end(v, &h))
+            ring_push(&v->held, &h);
+    }
+}
+
+/* ---- a Tier; the callers hold the lock ----------------------------------------------- */
+
+/* find_oldest - looks at all Files, unless that was in vain a moment ago. */
+static bool find_oldest(struct eviction *v, uint32_t tier)
+{
+    struct engine *e = v->engine;
+    struct candidates *c = &v->oldest[tier];
+    uint32_t now = recency_tick(e->flags);
+    if (!c->files)
+        c->files = calloc(v->most, sizeof(*c->files));
+    uint64_t now_ns = clock_ns();
+    if (!c->files || (c->fruitless && now_ns - c->at_ns < IN_VAIN_NS))
+        return false;
+    const struct monarch_lru_view view = {
+        .words = (const uint32_t *)replica_word(e->catalog, 0),
+        .used = (const uint32_t *)recency_of(e->flags, 0),
+        .files = e->catalog->file_count,
+        .tier = tier,
+        .now = now};
+    *c = (struct candidates){
+        .files = c->files, .tick = now, .at_ns = now_ns, .fruitless = true};
+    c->count = monarch_lru_oldest(&view, c->files, v->most);
+    return c->count > 0;
+}
+
+static const struct monarch_lru_file *next_of(struct eviction *v, uint32_t tier)
+{
+    struct candidates *c = &v->oldest[tier];
+    if (c->next == c->count && !find_oldest(v, tier))
+        return NULL;
+    return &c->files[c->next++];
+}
+
+/* oldest_segment - that of a Tier whose Files were used longest ago in the mean. The one
+ * that grows has the newest: it goes only if no other one holds any. -1: none does. */
+static int64_t oldest_segment(struct eviction *v, uint32_t tier, uint64_t *age)
+{
+    int64_t found = -1;
+    packs_uses(v->engine->packs, v->segments);
+    for (uint32_t i = 0; i < SEGMENTS_MAX; i++) {
+        const struct segment_use *use = &v->segments[i];
+        if (!use->frames || use->tier != tier)
+            continue;
+        uint64_t mean = use->grows ? 0 : use->ages / use->frames + 1;
+        if (found >= 0 && mean <= *age)
+            continue;
+        found = i;
+        *age = mean;
+    }
+    return found;
+}
+
+/* drop_segment - empties it, unless the Replica that would leave next is older. */
+static bool drop_segment(struct eviction *v, uint32_t tier,
+                         const struct monarch_lru_file *next)
+{
+    struct engine *e = v->engine;
+    uint64_t age = 0, files = 0;
+    int64_t segment = v->segments && e->table->ratios[tier]
+                          ? oldest_segment(v, tier, &age)
+                          : -1;
+    if (segment < 0 || (next && next->age + 1 > age))
+        return false;
+    uint64_t freed = packs_drop(e->packs, (uint32_t)segment, &files);
+    table_count_evicted(e->table, tier, files, freed);
+    return freed > 0;
+}
+
+/* make_room_in - lets Replicas and segments leave a Tier until so much is free. */
+static bool make_room_in(struct eviction *v, uint32_t tier, uint64_t need)
+{
+    struct candidates *c = &v->oldest[tier];
+    for (int n = 0; n < LOOKED_AT_MAX; n++) {
+        if (table_has_free(v->engine->table, tier, need))
+            return true;
+        if (v->held.count == v->held.capacity)
+            return false;
+        const struct monarch_lru_file *next = next_of(v, tier);
+        if (drop_segment(v, tier, next))
+            c->next -= next != NULL;
+        else if (!next)
+            return false;
+        else if (evict(v, tier, next))
+            c->fruitless = false;
+    }
+    return table_has_free(v->engine->table, tier, need);
+}
+
+/* tell_time - uses before this moment are told from those behind it. */
+static void tell_time(struct eviction *v)
+{
+    _Atomic uint32_t *tick = (_Atomic uint32_t *)&v->engine->flags->tick;
+    atomic_fetch_add_explicit(tick, 1, memory_order_relaxed);
+}
+
+/* make_room - in the fastest Tier that can have room for a File. */
+static bool make_room(struct eviction *v, uint32_t file)
+{
+    struct table *t = v->engine->table;
+    bool made = false;
+    uint64_t need;
+    pthread_mutex_lock(&v->lock);
+    tell_time(v);
+    for (uint32_t i = 0; !made && i < t->options.tiers; i++)
+        made = table_evicts_in(t, i, file, &need) && make_room_in(v, i, need);
+    pthread_mutex_unlock(&v->lock);
+    return made;
+}
+
+/* refuse - all that could leave is in use: programs ask the origin for a while. */
+static void refuse(struct eviction *v, uint32_t file)
+{
+    const struct refused one = {file, clock_ns() + BUSY_NS};
+    pthread_mutex_lock(&v->lock);
+    if (v->refused.count < v->refused.capacity) {
+        table_refuse(v->engine->table, file, REASON_BUSY);
+        ring_push(&v->refused, &one);
+    }
+    pthread_mutex_unlock(&v->lock);
+}
+
+static void end_refused(struct eviction *v, uint64_t now)
+{
+    const struct monarch_rule again = {
+        .mask = STATE_FIXED,
+        .from = STATE_WORD(REPLICA_ABSENT, 0, REASON_BUSY),
+        .to = STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE),
+    };
+    const struct refused *first;
+    struct refused one;
+    while ((first = ring_peek(&v->refused)) && first->until_ns <= now) {
+        ring_pop(&v->refused, &one);
+        uint64_t file = one.file;
+        monarch_states_change(v->engine->table->options.words, &file, 1, &again);
+    }
+}
+
+/* ---- for others ---------------------------------------------------------------------- */
+
+/* eviction_begin - as monarch_table_begin(), but makes room where a File needs it: the
+ * verdict is never to evict. */
+int eviction_begin(struct engine *e, uint32_t file, uint32_t kind,
+                   struct monarch_order *out)
+{
+    int verdict = monarch_table_begin(e->table, file, kind, out);
+    for (int n = 0; e->eviction && verdict == VERDICT_EVICT && n < TRIES; n++) {
+        if (!make_room(e->eviction, file))
+            break;
+        verdict = monarch_table_begin(e->table, file, kind, out);
+    }
+    if (verdict != VERDICT_EVICT)
+        return verdict;
+    if (e->eviction && !(kind & MONARCH_HINT))
+        refuse(e->eviction, file);
+    return VERDICT_PASSED;
+}
+
+/* eviction_begin_partly - the same of table_begin_partly(). */
+int eviction_begin_partly(struct engine *e, uint32_t file, struct monarch_order *out)
+{
+    int verdict = table_begin_partly(e->table, file, out);
+    if (verdict == VERDICT_EVICT && e->eviction && make_room(e->eviction, file))
+        verdict = table_begin_partly(e->table, file, out);
+    if (verdict == VERDICT_EVICT && e->eviction)
+        refuse(e->eviction, file);
+    return verdict == VERDICT_EVICT ? VERDICT_NOTHING : verdict;
+}
+
+/* eviction_go_on_packing - makes room for a File that is to be packed and has none; false:
+ * there is no such File. Where room cannot be made, the Files that wait are not packed until
+ * the next beat. */
+bool eviction_go_on_packing(struct eviction *v)
+{
+    struct engine *e = v->engine;
+    uint32_t file;
+    if (!e->packs || !packs_blocked(e->packs, &file) ||
+        !table_others_leave(e->table, file))
+        return false;
+    table_stays_full(e->table, !make_room(v, file));
+    packs_unblock(e->packs);
+    return true;
+}
+
+/* eviction_beat - advances the clock of uses, gives back the room of Replicas that programs
+ * have closed since, and lets programs ask again for Files that had no room. */
+void eviction_beat(struct eviction *v)
+{
+    table_stays_full(v->engine->table, false);
+    pthread_mutex_lock(&v->lock);
+    tell_time(v);
+    look_at_held(v);
+    end_refused(v, clock_ns());
+    pthread_mutex_unlock(&v->lock);
+}

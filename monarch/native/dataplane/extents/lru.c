@@ -1,0 +1,81 @@
+/* lru.c - which Replicas of a Tier were used longest ago: a decision about values.
+ *
+ * Nothing is kept in order while programs open Files: whoever needs room looks at all Files
+ * once, and has the oldest of them for many evictions. A heap holds the oldest so far, the
+ * youngest of them at its root.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "dataplane/api/api.h"
+#include "shared/layout.h"
+
+/* is_older - of two Files of the same age, the one with the lower number. */
+static bool is_older(const struct monarch_lru_file *a, const struct monarch_lru_file *b)
+{
+    return a->age != b->age ? a->age > b->age : a->file < b->file;
+}
+
+static void exchange(struct monarch_lru_file *a, struct monarch_lru_file *b)
+{
+    struct monarch_lru_file kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+static void sift_up(struct monarch_lru_file *heap, uint32_t at)
+{
+    while (at && is_older(&heap[(at - 1) / 2], &heap[at])) {
+        exchange(&heap[at], &heap[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+}
+
+static void sift_down(struct monarch_lru_file *heap, uint32_t count)
+{
+    uint32_t at = 0, next;
+    while ((next = 2 * at + 1) < count) {
+        if (next + 1 < count && is_older(&heap[next], &heap[next + 1]))
+            next++;
+        if (!is_older(&heap[at], &heap[next]))
+            return;
+        exchange(&heap[at], &heap[next]);
+        at = next;
+    }
+}
+
+static void add(struct monarch_lru_file *heap, uint32_t *count, uint32_t max,
+                struct monarch_lru_file one)
+{
+    if (*count < max) {
+        heap[*count] = one;
+        sift_up(heap, (*count)++);
+    } else if (is_older(&one, &heap[0])) {
+        heap[0] = one;
+        sift_down(heap, *count);
+    }
+}
+
+/* monarch_lru_oldest - the READY Replicas of a Tier that were used longest ago, the oldest
+ * first: at most `max`, above 0. Programs use others meanwhile. */
+uint32_t monarch_lru_oldest(const struct monarch_lru_view *view,
+                            struct monarch_lru_file *out, uint32_t max)
+{
+    uint32_t count = 0;
+    for (uint64_t file = 0; file < view->files; file++) {
+        uint32_t word = atomic_load_explicit(
+            (const _Atomic uint32_t *)&view->words[file], memory_order_relaxed);
+        if (STATE_OF(word) != REPLICA_READY || STATE_TIER(word) != view->tier)
+            continue;
+        uint32_t used = atomic_load_explicit(
+            (const _Atomic uint32_t *)&view->used[file], memory_order_relaxed);
+        add(out, &count, max,
+            (struct monarch_lru_file){(uint32_t)file, view->now - used});
+    }
+    for (uint32_t left = count;
+         left > 1;) { /* the youngest to the end, again and again */
+        exchange(&out[0], &out[--left]);
+        sift_down(out, left);
+    }
+    return count;
+}

@@ -1,0 +1,295 @@
+/* pack_adoption.c - writes the indexes of segments when a job that retains its Tiers ends, and
+ * takes over those of an earlier job.
+ *
+ * A frame is adopted if its index is right, its head is that of the File as the Catalog has it,
+ * and this job decodes it by the same codec and dictionary. The checksum of its plain bytes is
+ * compared when it is decoded first. What is not adopted is a hole.
+ */
+#include "dataplane/extents/pack_adoption.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/api/engine.h"
+#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/media/pack_index.h"
+#include "dataplane/transfers/packing.h"
+#include "dataplane/extents/packs_state.h"
+#include "dataplane/extents/staging_table.h"
+#include "dataplane/base/syscalls.h"
+#include "dataplane/peers/wire.h"
+#include "shared/catalog.h"
+
+/* ---- the end of a job ----------------------------------------------------------------- */
+
+struct placed { /* an entry, its segment, and the checksums of its Blocks */
+    uint32_t segment;
+    const uint64_t *digests;
+    struct monarch_pack_entry entry;
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct placed *x = a, *y = b;
+    if (x->segment != y->segment)
+        return x->segment < y->segment ? -1 : 1;
+    return x->entry.offset < y->entry.offset ? -1 : x->entry.offset > y->entry.offset;
+}
+
+/* place_one - the frame of a row. */
+static struct placed place_one(const struct packs *p, uint32_t file, uint32_t extent)
+{
+    const struct frame_place *place = &p->places[packs_row(p, file, extent)];
+    uint32_t tier = p->segments[place->segment - 1].tier;
+    struct placed one = {
+        .segment = place->segment,
+        .entry = {.extent = extent,
+                  .offset = place->offset,
+                  .bytes = place->bytes,
+                  .id = packs_id(p->engine->packs, tier, file)},
+    };
+    one.entry.plain = (uint32_t)frame_extent_bytes(
+        p->engine->table->options.sizes[file], extent);
+    packing_file_name(p->engine, file, one.entry.name);
+    return one;
+}
+
+/* list_file - the frames of a File that a later job may have: of a large one, those whose
+ * Blocks can be compared. */
+static uint64_t list_file(const struct packs *p, uint32_t file, struct placed *out)
+{
+    const struct engine *e = p->engine;
+    bool large = table_in_part(e->table, file);
+    uint64_t row = packs_row(p, file, 0), end = packs_row(p, file + 1, 0), n = 0;
+    if (table_written(e->table, file))
+        return 0;
+    for (uint32_t extent = 0; row < end; row++, extent++) {
+        const uint64_t *digests = large ? extent_digests(e, file, extent) : NULL;
+        if (!p->places[row].segment || (large && !digests))
+            continue;
+        out[n] = place_one(p, file, extent);
+        out[n].digests = digests;
+        out[n].entry.blocks = large ? blocks_of(out[n].entry.plain) : 0;
+        n++;
+    }
+    return n;
+}
+
+/* list - all frames that a later job may have, by segment and offset. */
+static uint64_t list(struct packs *p, struct placed *out)
+{
+    uint64_t n = 0;
+    for (uint32_t file = 0; file < p->engine->catalog->file_count; file++)
+        n += list_file(p, file, out + n);
+    qsort(out, n, sizeof(*out), compare);
+    return n;
+}
+
+/* seal_one - writes the index of a segment; one that has none is not retained. */
+static void seal_one(struct pack_segment *s, const struct placed *placed, uint64_t n)
+{
+    struct pack_list list = {.count = n};
+    for (uint64_t i = 0; i < n; i++)
+        list.blocks += placed[i].entry.blocks;
+    list.entries = malloc((n + 1) * sizeof(*list.entries));
+    list.digests = malloc((list.blocks + 1) * sizeof(*list.digests));
+    bool made = list.entries && list.digests;
+    uint64_t *at = list.digests;
+    for (uint64_t i = 0; made && i < n; i++) {
+        list.entries[i] = placed[i].entry;
+        for (uint32_t k = 0; k < placed[i].entry.blocks; k++)
+            *at++ = placed[i].digests[k];
+    }
+    if (!made || pack_index_write(s->fd, s->bytes, &list))
+        pack_room_empty(s);
+    pack_list_free(&list);
+}
+
+/* pack_adoption_seal - writes the indexes of all segments; no thread uses them any more. */
+void pack_adoption_seal(struct packs *p)
+{
+    uint64_t rows = packs_row(p, (uint32_t)p->engine->catalog->file_count, 0);
+    struct placed *all = malloc((rows + 1) * sizeof(*all));
+    uint64_t n = all ? list(p, all) : 0, end;
+    for (uint64_t first = 0; first < n; first = end) {
+        for (end = first; end < n && all[end].segment == all[first].segment;)
+            end++;
+        seal_one(&p->segments[all[first].segment - 1], all + first, end - first);
+    }
+    free(all);
+}
+
+/* ---- the beginning of the next one ------------------------------------------------------ */
+
+struct adoption {
+    struct engine *e;
+    const struct monarch_pack *pack;
+    struct pack_list list;
+    struct pack_segment segment;
+    bool *taken; /* by entry */
+};
+
+/* read_head - 0 if the frame of an entry begins as that of the File does. */
+static int read_head(const struct adoption *a, const struct monarch_pack_entry *one,
+                     uint32_t file, struct packed_frame *out)
+{
+    struct packs *p = a->e->packs;
+    struct frame_head head, expected;
+    uint32_t lengths[FRAME_PIECES_MAX];
+    uint8_t bytes[sizeof(head) + sizeof(lengths)];
+    size_t table = frame_pieces(one->plain) * sizeof(uint32_t);
+    size_t n = sizeof(head) + table;
+    if (file_read_at(a->segment.fd, bytes, n, one->offset) != (ssize_t)n)
+        return -EBADMSG;
+    memcpy(&head, bytes, sizeof(head));
+    memcpy(lengths, bytes + sizeof(head), table);
+    packs_head(packs_codec(p, a->segment.tier, file), &expected);
+    expected.plain = one->plain;
+    expected.stored = one->bytes - (uint32_t)sizeof(head);
+    packing_file_name(a->e, file, expected.name);
+    *out = (struct packed_frame){.bytes = one->bytes, .raw = true};
+    for (uint32_t i = 0; i < frame_pieces(one->plain); i++)
+        out->raw &= (lengths[i] & FRAME_RAW) != 0;
+    return frame_check(&head, lengths, &expected);
+}
+
+/* may_adopt - the frame of an entry is one that this job would have made of the File. */
+static bool may_adopt(const struct adoption *a, uint64_t number,
+                      struct packed_frame *out)
+{
+    const struct monarch_pack_entry *one = &a->list.entries[number];
+    const struct engine *e = a->e;
+    uint32_t file = a->pack->files[number], tier = a->segment.tier;
+    if (file >= e->catalog->file_count)
+        return false;
+    uint64_t row = packs_row(e->packs, file, one->extent);
+    uint64_t size = e->table->options.sizes[file];
+    bool large = table_in_part(e->table, file);
+    if (row >= packs_row(e->packs, file + 1, 0) || e->packs->places[row].segment ||
+        large != (one->blocks != 0) || one->id != packs_id(e->packs, tier, file) ||
+        one->plain != frame_extent_bytes(size, one->extent) ||
+        !(large ? table_packs_extents : table_packs)(e->table, tier, file))
+        return false;
+    return read_head(a, one, file, out) == 0;
+}
+
+/* adopt_one - true: the frame of an entry is that of a File from now on. */
+static bool adopt_one(struct adoption *a, uint64_t number, uint32_t segment,
+                      const uint64_t *digests)
+{
+    const struct monarch_pack_entry *one = &a->list.entries[number];
+    struct packs *p = a->e->packs;
+    struct packed_frame frame;
+    uint32_t file = a->pack->files[number];
+    if (!may_adopt(a, number, &frame))
+        return false;
+    uint64_t row = packs_row(p, file, one->extent);
+    if (one->blocks && !extent_keep_digests(p, row, digests, one->blocks))
+        return false;
+    if (one->blocks ? !table_adopt_extent(a->e->table, a->segment.tier, one, file)
+                    : !table_adopt_packed(a->e->table, a->segment.tier, file, &frame))
+        return false;
+    p->places[row] = (struct frame_place){segment, one->offset, one->bytes};
+    return true;
+}
+
+/* take - under the lock of the packs, with the number of the new segment, plus 1. */
+static uint64_t take(struct adoption *a, uint32_t segment)
+{
+    const uint64_t *digests = a->list.digests;
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < a->pack->count; i++) {
+        const struct monarch_pack_entry *one = &a->list.entries[i];
+        a->taken[i] = adopt_one(a, i, segment, digests);
+        digests += one->blocks;
+        if (!a->taken[i])
+            continue;
+        a->segment.held += one->bytes;
+        found++;
+    }
+    return found;
+}
+
+/* bury_rest - all that is in no adopted frame. */
+static uint64_t bury_rest(struct adoption *a)
+{
+    uint64_t at = 0, freed = 0;
+    for (uint64_t i = 0; i < a->pack->count; i++) {
+        const struct monarch_pack_entry *one = &a->list.entries[i];
+        if (!a->taken[i])
+            continue;
+        if (one->offset > at)
+            freed += pack_room_bury(&a->segment, at, one->offset - at);
+        at = (uint64_t)one->offset + one->bytes;
+    }
+    if (ftruncate(a->segment.fd, (off_t)at) == 0) {
+        freed += a->segment.bytes - at;
+        a->segment.room -= a->segment.bytes - at;
+        a->segment.bytes = at;
+    }
+    return freed;
+}
+
+/* adopt - the number of frames, or -errno. */
+static int64_t adopt(struct adoption *a)
+{
+    struct packs *p = a->e->packs;
+    const struct monarch_pack_entry *last = &a->list.entries[a->pack->count - 1];
+    struct pack_segment *s = &a->segment;
+    s->bytes = s->room = (uint64_t)last->offset + last->bytes;
+    if (p->segment_count == SEGMENTS_MAX ||
+        !table_take_room(a->e->table, s->tier, s->room))
+        return -ENOSPC;
+    uint64_t found = take(a, p->segment_count + 1);
+    uint64_t freed = found ? bury_rest(a) : pack_room_empty(s);
+    table_give_room(a->e->table, s->tier, freed);
+    if (found) {
+        s->rounded = table_round_pack(a->e->table, s->tier, true);
+        p->segments[p->segment_count++] = *s;
+    }
+    return (int64_t)found;
+}
+
+/* read_entries - 0 if the segment has an index with an entry for each File of the pack. */
+static int64_t read_entries(struct adoption *a)
+{
+    const struct monarch_pack *pack = a->pack;
+    int fd = file_openat(a->e->tiers[pack->tier], pack->name, O_RDWR, 0);
+    a->segment = (struct pack_segment){.fd = fd, .tier = pack->tier};
+    a->taken = calloc(pack->count + 1, sizeof(*a->taken));
+    if (fd < 0)
+        return fd;
+    if (!a->taken)
+        return -ENOMEM;
+    int rc = pack_index_load(fd, &a->list);
+    if (rc)
+        return rc;
+    return a->list.count && a->list.count == pack->count ? 0 : -EBADMSG;
+}
+
+/* monarch_engine_adopt_pack - takes over a segment of an earlier job; returns how many of its
+ * frames. -EINVAL: there is no such Tier, or it is not packed; -ENOSPC: it has no room;
+ * -EBADMSG: the segment has no index, or another one. It is not used if none was adopted. */
+int64_t monarch_engine_adopt_pack(struct engine *e, const struct monarch_pack *pack)
+{
+    struct adoption a = {.e = e, .pack = pack};
+    if (!e->packs || pack->tier >= e->table->options.tiers ||
+        !e->packs->tiers[pack->tier].codecs[0].given)
+        return -EINVAL;
+    int64_t rc = read_entries(&a);
+    if (!rc) {
+        pthread_mutex_lock(&e->packs->lock);
+        rc = adopt(&a);
+        pthread_mutex_unlock(&e->packs->lock);
+    }
+    if (rc <= 0) {
+        free(a.segment.dead);
+        if (a.segment.fd >= 0)
+            close(a.segment.fd);
+    }
+    pack_list_free(&a.list);
+    free(a.taken);
+    return rc;
+}

@@ -1,0 +1,22 @@
+/* pack_adoption.h - segments that outlive their job. */
+#ifndef MONARCH_PACK_ADOPTION_H
+#define MONARCH_PACK_ADOPTION_H
+
+#include "dataplane/api/api.h"
+
+#define NO_FILE 0xffffffffu
+
+struct packs;
+
+struct monarch_pack { /* a segment of an earlier job */
+    uint32_t tier, reserved;
+    const char *name;
+    const uint32_t *files; /* by entry of its index; NO_FILE: it is not wanted */
+    uint64_t count;
+};
+
+MONARCH_API int64_t monarch_engine_adopt_pack(struct engine *e,
+                                              const struct monarch_pack *pack);
+void pack_adoption_seal(struct packs *p);
+
+#endif

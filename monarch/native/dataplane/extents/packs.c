@@ -1,0 +1,438 @@
+/* packs.c - the pack files of packed Tiers.
+ *
+ * A segment is appended to until it is full, and never rewritten. Where a frame stands is
+ * known here only; whether a File has one, the staging table says. A segment stays open, so
+ * that reading a frame opens nothing.
+ */
+#include "dataplane/extents/packs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/media/codec.h"
+#include "dataplane/api/engine.h"
+#include "dataplane/media/pack_index.h"
+#include "dataplane/extents/packs_state.h"
+#include "dataplane/extents/staging_table.h"
+#include "dataplane/base/syscalls.h"
+#include "shared/xxh3.h"
+
+enum {
+    SEGMENT_BYTES_MAX = PACK_BYTES_MAX,
+    SEGMENT_BYTES_MIN = 16 << 20,
+    SEGMENT_BYTES_LRU = 1 << 20, /* the same of a Tier from which old ones leave */
+    SEGMENT_PARTS = 16,          /* of a small Tier, a segment is one part of so many */
+    SEGMENT_NAME_BYTES = 32,
+};
+
+/* add_packing - -EINVAL: there is no such Tier or rule; -ENOSYS: there is no library. */
+static int add_packing(struct packs *p, const struct monarch_packing *one)
+{
+    if (one->tier >= TIERS_MAX || one->rule >= RULES_MAX)
+        return -EINVAL;
+    p->tiers[one->tier].codecs[one->rule] = (struct packed_codec){
+        .given = true, .id = monarch_packing_id(one), .packing = *one};
+    return monarch_codec_library(one->method) ? 0 : -ENOSYS;
+}
+
+/* check_rules - -EINVAL: a File has a rule that no packing is for. */
+static int check_rules(const struct packs *p, const struct packed_codec *codecs)
+{
+    const uint8_t *rules = codecs[0].packing.rules;
+    for (uint64_t i = 0; rules && i < p->engine->catalog->file_count; i++)
+        if (rules[i] >= RULES_MAX || !codecs[rules[i]].given)
+            return -EINVAL;
+    return 0;
+}
+
+/* packs_new - for an engine whose options say which Tiers are packed. -EINVAL: there is no
+ * such Tier, rule or codec; -ENOSYS: this node has not the library of the codec. */
+int packs_new(struct engine *e, struct packs **out)
+{
+    struct packs *p = calloc(1, sizeof(*p));
+    if (!p)
+        return -ENOMEM;
+    *out = p;
+    p->engine = e;
+    pthread_mutex_init(&p->lock, NULL);
+    p->places = calloc(e->table->options.first[e->catalog->file_count] + 1,
+                       sizeof(*p->places));
+    p->segments = calloc(SEGMENTS_MAX, sizeof(*p->segments));
+    if (!p->places || !p->segments ||
+        ring_init(&p->waiting, sizeof(uint32_t), (uint32_t)e->catalog->file_count + 1))
+        return -ENOMEM;
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < e->options.packing_count; i++)
+        rc = add_packing(p, &e->options.packings[i]);
+    for (uint32_t i = 0; !rc && i < TIERS_MAX; i++)
+        rc = check_rules(p, p->tiers[i].codecs);
+    return rc;
+}
+
+static void free_spare(struct packed_codec *c)
+{
+    while (c->spare) {
+        struct spare_coder *one = c->spare;
+        c->spare = one->next;
+        monarch_coder_free(one->coder);
+        free(one);
+    }
+}
+
+/* packs_free - closes all segments; no thread uses them any more. */
+void packs_free(struct packs *p)
+{
+    if (!p)
+        return;
+    for (uint32_t i = 0; p->segments && i < p->segment_count; i++) {
+        close(p->segments[i].fd);
+        free(p->segments[i].dead);
+    }
+    for (uint32_t i = 0; i < TIERS_MAX * RULES_MAX; i++)
+        free_spare(&p->tiers[i / RULES_MAX].codecs[i % RULES_MAX]);
+    uint64_t rows = p->digests
+                        ? packs_row(p, (uint32_t)p->engine->catalog->file_count, 0)
+                        : 0;
+    for (uint64_t i = 0; i < rows; i++)
+        free(p->digests[i]);
+    free(p->digests);
+    ring_free(&p->waiting);
+    free(p->segments);
+    free(p->places);
+    free(p);
+}
+
+/* ---- segments ----------------------------------------------------------------------- */
+
+/* empty_segment - one of the Tier that nothing is in or comes to, plus 1; 0: none. */
+static uint32_t empty_segment(const struct packs *p, uint32_t tier)
+{
+    for (uint32_t i = 0; i < p->segment_count; i++) {
+        const struct pack_segment *s = &p->segments[i];
+        if (s->dropped && s->tier == tier && !s->bytes && !s->pending)
+            return i + 1;
+    }
+    return 0;
+}
+
+/* create_segment - a new file; adopted ones have names, too. */
+static int create_segment(struct packs *p, uint32_t tier)
+{
+    char name[SEGMENT_NAME_BYTES];
+    int fd = -EEXIST;
+    while (fd == -EEXIST && p->name < 10 * SEGMENTS_MAX) {
+        snprintf(name, sizeof(name), "segment-%06u.pack", p->name++);
+        fd = file_openat(p->engine->tiers[tier], name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    }
+    return fd;
+}
+
+/* open_segment - begins a segment of a Tier; its number plus 1, or -errno. */
+static int64_t open_segment(struct packs *p, uint32_t tier)
+{
+    uint32_t found = empty_segment(p, tier);
+    if (found) {
+        p->segments[found - 1].dropped = false;
+        return found;
+    }
+    if (p->segment_count == SEGMENTS_MAX)
+        return -ENOSPC;
+    int fd = create_segment(p, tier);
+    if (fd < 0)
+        return fd;
+    p->segments[p->segment_count++] = (struct pack_segment){.fd = fd, .tier = tier};
+    return p->segment_count;
+}
+
+/* segment_bytes - how large a segment gets: memory is given back by whole ones. */
+static uint64_t segment_bytes(const struct packs *p, uint32_t tier)
+{
+    struct monarch_account a;
+    monarch_table_account(p->engine->table, tier, &a);
+    uint64_t part = a.capacity / SEGMENT_PARTS;
+    uint64_t least = p->engine->table->evicts[tier] ? SEGMENT_BYTES_LRU
+                                                    : SEGMENT_BYTES_MIN;
+    part = part < least ? least : part;
+    return part < SEGMENT_BYTES_MAX ? part : SEGMENT_BYTES_MAX;
+}
+
+/* ends - a segment takes no more: what it holds has filled it. The last frame goes beyond its
+ * size, so that no Tier has more segments than parts of that size. */
+static bool ends(const struct packs *p, const struct pack_segment *s, uint64_t bytes)
+{
+    return s->bytes >= segment_bytes(p, s->tier) ||
+           s->bytes + bytes > SEGMENT_BYTES_MAX;
+}
+
+/* allocate - a place for so many bytes at the end of a segment, under the lock. */
+static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
+                    struct frame_place *out)
+{
+    struct packed_tier *t = &p->tiers[tier];
+    if (!t->segment || ends(p, &p->segments[t->segment - 1], bytes)) {
+        int64_t opened = open_segment(p, tier);
+        if (opened < 0)
+            return (int)opened;
+        t->segment = (uint32_t)opened;
+        p->segments[opened - 1].rounded = table_round_pack(p->engine->table, tier,
+                                                           true);
+    }
+    struct pack_segment *s = &p->segments[t->segment - 1];
+    *out = (struct frame_place){t->segment, (uint32_t)s->bytes, (uint32_t)bytes};
+    s->bytes += bytes;
+    s->pending++;
+    return 0;
+}
+
+/* packs_empty - nothing of a segment is needed: gives back all its room; under the lock. */
+uint64_t packs_empty(struct packs *p, uint32_t number)
+{
+    struct pack_segment *s = &p->segments[number - 1];
+    uint64_t freed = pack_room_empty(s);
+    if (p->tiers[s->tier].segment == number)
+        p->tiers[s->tier].segment = 0;
+    table_give_room(p->engine->table, s->tier, freed);
+    if (s->rounded)
+        s->rounded = table_round_pack(p->engine->table, s->tier, false);
+    return freed;
+}
+
+/* settle - a frame was written, or not. */
+static void settle(struct packs *p, uint32_t number)
+{
+    struct pack_segment *s = &p->segments[number - 1];
+    s->pending--;
+    if (!s->held && !s->pending)
+        packs_empty(p, number);
+}
+
+/* bury - gives back the room of a frame that no File has. */
+static void bury(struct packs *p, const struct frame_place *place)
+{
+    struct pack_segment *s = &p->segments[place->segment - 1];
+    if (!s->dropped)
+        table_give_room(p->engine->table, s->tier,
+                        pack_room_bury(s, place->offset, place->bytes));
+}
+
+/* take_back - a frame could not be written: what is left of it is a hole, unless it is the
+ * last one. The caller gives back what it has taken in the table. */
+static void take_back(struct packs *p, const struct frame_place *place)
+{
+    struct pack_segment *s = &p->segments[place->segment - 1];
+    bool last = s->bytes == (uint64_t)place->offset + place->bytes;
+    if (!s->dropped && last && ftruncate(s->fd, place->offset) == 0) {
+        s->bytes = place->offset;
+    } else if (!s->dropped) {
+        s->room += place->bytes;
+        table_add_room(p->engine->table, s->tier, place->bytes);
+        bury(p, place);
+    }
+    settle(p, place->segment);
+}
+
+/* packs_append - writes bytes of a frame behind those of its Tier; packs_set() or
+ * packs_move() is due after that. */
+int packs_append(struct packs *p, uint32_t tier, const void *bytes, size_t n,
+                 struct frame_place *out)
+{
+    pthread_mutex_lock(&p->lock);
+    int rc = allocate(p, tier, n, out);
+    int fd = rc ? -1 : p->segments[out->segment - 1].fd;
+    pthread_mutex_unlock(&p->lock);
+    if (rc)
+        return rc;
+    rc = file_write_at(fd, bytes, n, out->offset);
+    if (!rc)
+        return 0;
+    pthread_mutex_lock(&p->lock);
+    take_back(p, out);
+    pthread_mutex_unlock(&p->lock);
+    return rc;
+}
+
+/* hold - a frame that was written stands there; false: its segment was dropped. */
+static bool hold(struct packs *p, const struct frame_place *place)
+{
+    struct pack_segment *s = &p->segments[place->segment - 1];
+    bool kept = !s->dropped;
+    s->held += kept ? place->bytes : 0;
+    s->room += kept ? place->bytes : 0;
+    settle(p, place->segment);
+    return kept;
+}
+
+/* let_go - a row leaves its frame. */
+static void let_go(struct packs *p, uint64_t row)
+{
+    const struct frame_place was = p->places[row];
+    if (!was.segment)
+        return;
+    struct pack_segment *s = &p->segments[was.segment - 1];
+    p->places[row] = (struct frame_place){0};
+    s->held -= was.bytes;
+    bury(p, &was);
+    if (!s->held && !s->pending)
+        packs_empty(p, was.segment);
+}
+
+/* packs_row - that of an Extent of a File. */
+uint64_t packs_row(const struct packs *p, uint32_t file, uint32_t extent)
+{
+    return p->engine->table->options.first[file] + extent;
+}
+
+/* packs_file - the File of a row. */
+uint32_t packs_file(const struct packs *p, uint64_t row)
+{
+    const uint64_t *first = p->engine->table->options.first;
+    uint64_t low = 0, high = p->engine->catalog->file_count;
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        *(first[middle] <= row ? &low : &high) = middle;
+    }
+    return (uint32_t)low;
+}
+
+/* packs_set - a row has its frame there from now on; false: the segment was dropped. */
+bool packs_set(struct packs *p, uint64_t row, const struct frame_place *place)
+{
+    pthread_mutex_lock(&p->lock);
+    bool kept = hold(p, place);
+    if (kept) {
+        let_go(p, row);
+        p->places[row] = *place;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return kept;
+}
+
+/* packs_move - the frame of a row was written to another place, where it stands from now
+ * on; if it has another one by now, or none, the copy is no frame. */
+bool packs_move(struct packs *p, uint64_t row, const struct frame_place *from,
+                const struct frame_place *to)
+{
+    pthread_mutex_lock(&p->lock);
+    bool moved = packs_same(&p->places[row], from), kept = hold(p, to);
+    if (kept && moved) {
+        let_go(p, row);
+        p->places[row] = *to;
+    } else if (kept) {
+        p->segments[to->segment - 1].held -= to->bytes;
+        bury(p, to);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return kept;
+}
+
+/* is_there - there is a frame, in a Tier that is used: the medium of another one may hang. */
+static bool is_there(const struct packs *p, const struct frame_place *place)
+{
+    struct monarch_account a;
+    if (!place->segment)
+        return false;
+    monarch_table_account(p->engine->table, p->segments[place->segment - 1].tier, &a);
+    return a.in_service;
+}
+
+/* packs_has - there is a frame. */
+bool packs_has(struct packs *p, uint64_t row)
+{
+    pthread_mutex_lock(&p->lock);
+    bool has = is_there(p, &p->places[row]);
+    pthread_mutex_unlock(&p->lock);
+    return has;
+}
+
+/* packs_take - the place of a frame; false: there is none. */
+bool packs_take(struct packs *p, uint64_t row, struct unpacking *out)
+{
+    pthread_mutex_lock(&p->lock);
+    const struct frame_place *place = &p->places[row];
+    bool found = is_there(p, place);
+    *out = (struct unpacking){.place = *place, .fd = -1};
+    if (found) {
+        out->fd = p->segments[place->segment - 1].fd;
+        out->tier = p->segments[place->segment - 1].tier;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+/* packs_forget - there is no frame any more: the one place where a frame dies. Its room
+ * comes back at once as far as whole pages are free, and by compaction. */
+void packs_forget(struct packs *p, uint64_t row)
+{
+    pthread_mutex_lock(&p->lock);
+    let_go(p, row);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* packs_moved - the frame of a row is not where it was found: that it could not be read there
+ * tells nothing of it. */
+bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found)
+{
+    pthread_mutex_lock(&p->lock);
+    bool moved = !packs_same(&p->places[row], found);
+    pthread_mutex_unlock(&p->lock);
+    return moved;
+}
+
+/* ---- Files that are to be packed ------------------------------------------------------ */
+
+/* packs_queue - a File in the Pool is to be packed when there is time. */
+void packs_queue(struct packs *p, uint32_t file)
+{
+    pthread_mutex_lock(&p->lock);
+    ring_push(&p->waiting, &file);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* packs_waiting - there is one. */
+bool packs_waiting(struct packs *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool waits = p->waiting.count > 0 && !p->blocked;
+    pthread_mutex_unlock(&p->lock);
+    return waits;
+}
+
+/* packs_next - the one that has waited longest; false: none waits. */
+bool packs_next(struct packs *p, uint32_t *file)
+{
+    pthread_mutex_lock(&p->lock);
+    bool found = !p->blocked && ring_pop(&p->waiting, file);
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+/* packs_block - nothing is packed until room was made for this File, or could not be. */
+void packs_block(struct packs *p, uint32_t file)
+{
+    pthread_mutex_lock(&p->lock);
+    p->blocked = ring_push(&p->waiting, &file);
+    p->blocked_by = file;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* packs_blocked - a File has no room; false: none. */
+bool packs_blocked(struct packs *p, uint32_t *file)
+{
+    pthread_mutex_lock(&p->lock);
+    bool blocked = p->blocked;
+    *file = p->blocked_by;
+    pthread_mutex_unlock(&p->lock);
+    return blocked;
+}
+
+/* packs_unblock - packing goes on. */
+void packs_unblock(struct packs *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->blocked = false;
+    pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,82 @@
+/* packs.h - the pack files of packed Tiers: frames one after the other, in segments. */
+#ifndef MONARCH_PACKS_H
+#define MONARCH_PACKS_H
+
+#include "dataplane/api/api.h"
+#include "dataplane/media/frame.h"
+
+struct engine;
+struct packed_codec;
+struct packs;
+struct transfer;
+
+/* A frame is that of a small File, or of one Extent of a large one; its row is that of the
+ * staging table. */
+struct frame_place { /* where a frame is; segment 0: nowhere */
+    uint32_t segment, offset, bytes;
+};
+
+struct unpacking { /* a frame that is being decoded */
+    struct frame_place place;
+    struct frame_head head;
+    uint32_t lengths[FRAME_PIECES_MAX];
+    uint32_t piece;  /* the next one */
+    uint64_t offset; /* where it stands in its segment */
+    uint32_t tier;   /* of its segment */
+    int fd;          /* the same; borrowed */
+};
+
+struct segment_use {       /* of the Files whose frames are in a segment */
+    uint64_t frames, ages; /* how many; ticks since they were used, added up */
+    uint32_t tier;
+    bool grows; /* frames are appended to it */
+};
+
+enum { SEGMENTS_MAX = 1 << 14 };
+
+int packs_new(struct engine *e, struct packs **out);
+void packs_free(struct packs *p);
+
+MONARCH_API uint32_t monarch_packing_id(const struct monarch_packing *k);
+int packing_coder(const struct monarch_packing *k, struct coder **out);
+
+struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file);
+struct coder *packs_coder(struct packs *p, struct packed_codec *codec);
+void packs_coder_back(struct packs *p, struct packed_codec *codec, struct coder *coder);
+uint32_t packs_id(struct packs *p, uint32_t tier, uint32_t file);
+void packs_head(const struct packed_codec *codec, struct frame_head *out);
+
+/* packs_same - it is the same place. */
+static inline bool packs_same(const struct frame_place *a, const struct frame_place *b)
+{
+    return a->segment == b->segment && a->offset == b->offset && a->bytes == b->bytes;
+}
+
+int packs_append(struct packs *p, uint32_t tier, const void *bytes, size_t n,
+                 struct frame_place *out);
+uint64_t packs_row(const struct packs *p, uint32_t file, uint32_t extent);
+uint32_t packs_file(const struct packs *p, uint64_t row);
+bool packs_has(struct packs *p, uint64_t row);
+bool packs_set(struct packs *p, uint64_t row, const struct frame_place *place);
+bool packs_move(struct packs *p, uint64_t row, const struct frame_place *from,
+                const struct frame_place *to);
+bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found);
+bool packs_take(struct packs *p, uint64_t row, struct unpacking *out);
+void packs_forget(struct packs *p, uint64_t row);
+
+/* pack_drops.c */
+MONARCH_API uint64_t monarch_engine_drop_packed(struct engine *e, uint32_t tier,
+                                                uint64_t bytes, uint32_t reason);
+
+void packs_uses(struct packs *p, struct segment_use *uses);
+uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files);
+
+/* packs.c, Files that are to be packed */
+void packs_queue(struct packs *p, uint32_t file);
+bool packs_waiting(struct packs *p);
+bool packs_next(struct packs *p, uint32_t *file);
+void packs_block(struct packs *p, uint32_t file);
+bool packs_blocked(struct packs *p, uint32_t *file);
+void packs_unblock(struct packs *p);
+
+#endif

@@ -1,0 +1,47 @@
+/* packs_state.h - what packs.c and those that adopt, index and compact segments share. */
+#ifndef MONARCH_PACKS_STATE_H
+#define MONARCH_PACKS_STATE_H
+
+#include <pthread.h>
+
+#include "dataplane/media/pack_room.h"
+#include "dataplane/extents/packs.h"
+#include "dataplane/base/ring.h"
+#include "shared/layout.h"
+
+enum { RULES_MAX = 16 };
+
+struct spare_coder {
+    struct spare_coder *next;
+    struct coder *coder;
+};
+
+struct packed_codec {
+    bool given;
+    uint32_t id;
+    struct monarch_packing packing;
+    struct spare_coder *spare;
+};
+
+struct packed_tier {
+    struct packed_codec codecs[RULES_MAX]; /* by rule; of a packed Tier only */
+    uint32_t segment; /* the one that is appended to, plus 1; 0: none */
+};
+
+struct packs {
+    struct engine *engine;
+    pthread_mutex_t lock; /* guards the rest; before that of the table */
+    struct packed_tier tiers[TIERS_MAX];
+    struct pack_segment *segments;
+    uint32_t segment_count;
+    uint32_t name;              /* of the next new segment */
+    struct frame_place *places; /* per row of the staging table */
+    uint64_t **digests;  /* the same: of Blocks that an earlier job had; or NULL */
+    struct ring waiting; /* numbers of Files */
+    bool blocked;        /* these wait until others have left a Tier */
+    uint32_t blocked_by; /* one of them */
+};
+
+uint64_t packs_empty(struct packs *p, uint32_t number);
+
+#endif

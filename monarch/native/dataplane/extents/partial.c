@@ -1,0 +1,453 @@
+/* partial.c - which large Files are staged in part: how they begin and end.
+ *
+ * A partial Replica is a sparse file of full size under the Replica's own name, which only
+ * the agent can write. Its room is given up whole, by removing the file. One lock guards all
+ * of them; under it nothing waits for the origin.
+ */
+#include "dataplane/extents/partial.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/extents/staging_table.h"
+#include "dataplane/base/syscalls.h"
+#include "shared/catalog.h"
+
+enum {
+    OPEN_MAX = 256, /* files of partial Replicas that stay open */
+    HANDED_MAX = 4096,
+    REFUSED_MAX = 256,
+    POOLED_MAX = 1 << 16, /* half a TB in the Pool */
+};
+
+/* partials_new - for a job with Files that are too large to wait for; NULL for others. */
+int partials_new(struct engine *e, struct partials **out)
+{
+    const struct presence *p = presence_of(e->flags);
+    *out = NULL;
+    if (!p || !p->count || !e->table)
+        return 0;
+    struct partials *all = calloc(1, sizeof(*all));
+    if (!all)
+        return -ENOMEM;
+    all->all = calloc(p->count, sizeof(struct partial *));
+    all->digests = calloc(p->count, sizeof(*all->digests));
+    all->count = (uint32_t)p->count;
+    pthread_mutex_init(&all->lock, NULL);
+    pthread_cond_init(&all->changed, NULL);
+    *out = all;
+    bool made = all->all && all->digests &&
+                !ring_init(&all->handed, sizeof(struct monarch_order), HANDED_MAX) &&
+                !ring_init(&all->pooled, sizeof(struct pooled_extent), POOLED_MAX) &&
+                !ring_init(&all->to_pack, sizeof(struct pooled_extent), POOLED_MAX) &&
+                !ring_init(&all->refused, sizeof(struct pooled_extent), REFUSED_MAX);
+    return made ? 0 : -ENOMEM;
+}
+
+static void close_file(struct partials *all, int *fd)
+{
+    if (*fd < 0)
+        return;
+    close(*fd);
+    *fd = -1;
+    all->open--;
+}
+
+static void close_files(struct partials *all, struct partial *p)
+{
+    close_file(all, &p->source);
+    for (int i = 0; i < TIERS_MAX; i++)
+        close_file(all, &p->files[i].fd);
+}
+
+static void release(struct partial *p)
+{
+    pthread_mutex_destroy(&p->opening);
+    free(p->claimed);
+    free(p->has_checksum);
+    free(p->digests);
+    free(p);
+}
+
+/* hide - no program finds Blocks in it any more, before its file goes. */
+static void hide(struct partial *p)
+{
+    atomic_store_explicit((_Atomic uint64_t *)&p->part->replica, 0,
+                          memory_order_seq_cst);
+    for (uint32_t i = 0; i < p->extents; i++)
+        atomic_store_explicit(&p->words[i], 0, memory_order_release);
+}
+
+static void set_ended(struct partials *all, struct partial *p)
+{
+    partial_set_stage(all, p,
+                      (struct stage){.completing = p->completing, .ended = true});
+}
+
+/* remove_file - unless the name is that of another file by now, which a Transfer from a peer
+ * may have published. */
+static void remove_file(const struct engine *e, const struct partial *p, int tier)
+{
+    struct stat st;
+    uint64_t ino = p->files[tier].ino;
+    if (ino && fstatat(e->tiers[tier], p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        st.st_ino == ino)
+        unlinkat(e->tiers[tier], p->name, 0);
+}
+
+static void remove_files(struct engine *e, struct partial *p)
+{
+    for (int i = 0; i < TIERS_MAX; i++)
+        remove_file(e, p, i);
+    if (p->pieces || p->gathers)
+        partial_leave_places(e, p);
+}
+
+/* keep_digests - of a Replica that is READY, so that what peers get is what has come. */
+static void keep_digests(struct partials *all, struct partial *p)
+{
+    free(all->digests[p->large].blocks);
+    all->digests[p->large] = (struct digests){p->digests, p->order.word};
+    p->digests = NULL;
+}
+
+/* drop - removes one that has ended and is used by no Transfer; under the lock. */
+static void drop(struct engine *e, struct partial *p)
+{
+    struct partials *all = e->partials;
+    set_ended(all, p);
+    if (!engine_stopping(e)) /* else the report tells what there was */
+        hide(p);
+    if (p->status)
+        remove_files(e, p);
+    else
+        keep_digests(all, p);
+    if (p->gathers && !engine_stopping(e)) /* its frames are of no use any more */
+        extents_forget(e, p);
+    close_files(all, p);
+    all->all[p->large] = NULL;
+    release(p);
+}
+
+/* partials_free - removes what is not whole; no thread uses it any more. */
+void partials_free(struct engine *e)
+{
+    struct partials *all = e->partials;
+    if (!all)
+        return;
+    for (uint32_t i = 0; all->all && i < all->count; i++) {
+        struct partial *p = all->all[i];
+        if (!p)
+            continue;
+        p->status = p->ended ? p->status : -ECANCELED;
+        drop(e, p);
+    }
+    for (uint32_t i = 0; all->digests && i < all->count; i++)
+        free(all->digests[i].blocks);
+    pthread_cond_destroy(&all->changed);
+    pthread_mutex_destroy(&all->lock);
+    ring_free(&all->handed);
+    ring_free(&all->pooled);
+    ring_free(&all->to_pack);
+    ring_free(&all->refused);
+    free(all->digests);
+    free(all->all);
+    free(all);
+}
+
+/* partial_applies - the order stages a large File in a Tier, by its Blocks. */
+bool partial_applies(const struct engine *e, const struct monarch_order *order)
+{
+    return e->partials && order->peer == NO_PEER && !(order->kind & MONARCH_ADOPT) &&
+           order->file < e->catalog->file_count &&
+           presence_find(e->flags, order->file) >= 0;
+}
+
+static struct partial *make(struct engine *e, const struct monarch_order *order,
+                            uint32_t large)
+{
+    struct partial *p = calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    uint64_t size = e->table->options.sizes[order->file];
+    p->large = large;
+    p->blocks = blocks_of(size);
+    p->extents = (p->blocks + EXTENT_BLOCKS - 1) / EXTENT_BLOCKS;
+    p->part = presence_part(e->flags, large);
+    p->words = presence_words(e->flags, large);
+    p->places = presence_places(e->flags, large);
+    p->pieces = table_is_in_pieces(e->table, order->file);
+    p->source = -1;
+    for (int i = 0; i < TIERS_MAX; i++)
+        p->files[i].fd = -1;
+    p->order = *order;
+    p->order.first_block = p->order.block_count = 0;
+    p->claimed = calloc(2 * (size_t)p->extents, sizeof(*p->claimed));
+    p->unasked = p->claimed + p->extents;
+    p->digests = calloc(p->blocks, sizeof(*p->digests));
+    p->has_checksum = calloc(2 * (size_t)p->extents, 1);
+    p->stays_plain = p->has_checksum + p->extents;
+    pthread_mutex_init(&p->opening, NULL);
+    catalog_replica_name(e->catalog, order->file, p->name);
+    if (p->claimed && p->digests && p->has_checksum)
+        return p;
+    release(p);
+    return NULL;
+}
+
+static bool same_word(uint32_t a, uint32_t b)
+{
+    return (a & STATE_GENERATION) == (b & STATE_GENERATION);
+}
+
+/* add - the partial Replica of an order, which may be there already; under the lock.
+ * NULL: an earlier one of the File is still used, or there is no memory. */
+static struct partial *add(struct engine *e, const struct monarch_order *order)
+{
+    struct partials *all = e->partials;
+    uint32_t large = (uint32_t)presence_find(e->flags, order->file);
+    struct partial *p = all->all[large];
+    if (p && !p->ended && same_word(p->order.word, order->word) &&
+        p->order.tier == order->tier)
+        return p;
+    if (p && p->users)
+        return NULL;
+    if (p) {
+        p->status = p->ended ? p->status : -ECANCELED;
+        drop(e, p);
+    }
+    p = make(e, order, large);
+    if (!p)
+        return NULL;
+    all->all[large] = p;
+    extents_restore(e, p);
+    partial_count_new(all, p);
+    partial_set_places(e, p);
+    uint64_t tag = (uint64_t)++all->serial << 32 | part_tag(order->word);
+    atomic_store_explicit((_Atomic uint64_t *)&p->part->replica, tag,
+                          memory_order_release);
+    return p;
+}
+
+/* partial_add - begins a partial Replica without any Block. */
+bool partial_add(struct engine *e, const struct monarch_order *order)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    struct partial *p = add(e, order);
+    pthread_mutex_unlock(&e->partials->lock);
+    return p != NULL;
+}
+
+/* outdated - the File is not staged by the order any more. */
+static bool outdated(const struct engine *e, const struct monarch_order *order)
+{
+    uint32_t word = replica_load(e->catalog, order->file);
+    return STATE_OF(word) != REPLICA_STAGING || !same_word(word, order->word);
+}
+
+/* partial_expect - the same for a Transfer that will bring all Blocks: until it has a thread,
+ * programs may ask for those that they need. */
+void partial_expect(struct engine *e, const struct monarch_order *order)
+{
+    if (order->block_count || !partial_applies(e, order) || outdated(e, order))
+        return;
+    pthread_mutex_lock(&e->partials->lock);
+    struct partial *p = add(e, order);
+    if (p)
+        partial_set_stage(e->partials, p,
+                          (struct stage){.completing = true, .ended = p->ended});
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* spare_files - closes the files of one that no Transfer uses, where many are open. */
+static void spare_files(struct partials *all)
+{
+    for (uint32_t i = 0; all->open > OPEN_MAX && i < all->count; i++) {
+        struct partial *p = all->all[i];
+        if (p && !p->users)
+            close_files(all, p);
+    }
+}
+
+/* find - the partial Replica for a Transfer: Blocks are claimed in one that is there. */
+static struct partial *find(struct engine *e, const struct monarch_order *order)
+{
+    if (!order->block_count)
+        return add(e, order);
+    int64_t large = presence_find(e->flags, order->file);
+    struct partial *p = large < 0 ? NULL : e->partials->all[large];
+    return p && !p->ended && same_word(p->order.word, order->word) ? p : NULL;
+}
+
+/* partial_enter - the partial Replica of an order, for one Transfer. -ECANCELED: the
+ * generation of the order has passed; -EAGAIN: another generation still uses its file. */
+int partial_enter(struct engine *e, const struct monarch_order *order,
+                  struct partial **out)
+{
+    if (outdated(e, order))
+        return -ECANCELED;
+    pthread_mutex_lock(&e->partials->lock);
+    struct partial *p = *out = find(e, order);
+    if (p) {
+        p->users++;
+        if (!order->block_count)
+            partial_set_stage(e->partials, p,
+                              (struct stage){.completing = true, .ended = p->ended});
+    }
+    pthread_mutex_unlock(&e->partials->lock);
+    return p ? 0 : -EAGAIN;
+}
+
+/* partial_opened - one of its files is open now. */
+void partial_opened(struct engine *e, int *at, int fd)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    *at = fd;
+    e->partials->open++;
+    spare_files(e->partials);
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* partial_leave - the Transfer does not use it any more. */
+void partial_leave(struct engine *e, struct partial *p, bool completes)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    p->users--;
+    if (completes)
+        partial_set_stage(e->partials, p,
+                          (struct stage){false, p->postponed, p->ended, p->abandoned});
+    if (p->ended && !p->users)
+        drop(e, p);
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* partial_end - it is published, or has failed with `status`; false: it had ended. */
+bool partial_end(struct engine *e, struct partial *p, int status)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    bool first = !p->ended;
+    if (first) {
+        set_ended(e->partials, p);
+        p->status = status;
+        atomic_fetch_add_explicit((_Atomic uint32_t *)&p->part->failures, status != 0,
+                                  memory_order_release);
+    }
+    pthread_cond_broadcast(&e->partials->changed);
+    pthread_mutex_unlock(&e->partials->lock);
+    return first;
+}
+
+/* partial_ended - whether it has, and how. */
+bool partial_ended(struct engine *e, struct partial *p, int *status)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    bool ended = p->ended;
+    *status = p->status;
+    pthread_mutex_unlock(&e->partials->lock);
+    return ended;
+}
+
+/* check - one of them; true: it is to be told that the File was written. */
+static bool check(struct engine *e, struct partial *p)
+{
+    uint32_t word = replica_load(e->catalog, p->order.file);
+    bool published = STATE_OF(word) == REPLICA_READY && same_word(word, p->order.word);
+    if (!published && outdated(e, &p->order)) {
+        p->status = -ECANCELED;
+        set_ended(e->partials, p);
+        if (!p->users)
+            drop(e, p);
+        return false;
+    }
+    partial_clear_postponed(e->partials, p);
+    partial_reconsider(e, p);
+    return !p->condemned && table_written(e->table, p->order.file);
+}
+
+/* due - an order for one that is to be looked at by a Transfer. */
+static uint32_t due(struct partial *p, bool condemned, struct monarch_order *out)
+{
+    uint32_t extent = 0;
+    bool unfinished = !condemned && p->finish_later && partial_unfinished(p, &extent);
+    p->condemned = p->condemned || condemned;
+    *out = p->order;
+    out->kind = MONARCH_ASKED | (p->order.kind & MONARCH_PARTLY);
+    out->first_block = extent * EXTENT_BLOCKS;
+    out->block_count = 1;
+    out->tried = unfinished ? BLOCKS_HAVE_COME : SOURCES_MAX; /* the origin */
+    return condemned || unfinished;
+}
+
+/* partials_check - ends those whose Files are not staged any more; orders for those that
+ * were written meanwhile, whose Transfers will tell Python, or have Extents to complete. */
+uint32_t partials_check(struct engine *e, struct monarch_order *out, uint32_t max)
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&e->partials->lock);
+    for (uint32_t i = 0; i < e->partials->count && n < max; i++) {
+        struct partial *p = e->partials->all[i];
+        if (!p || p->ended)
+            continue;
+        bool condemned = check(e, p);
+        if (e->partials->all[i] == p && !p->ended)
+            n += due(p, condemned, &out[n]);
+    }
+    pthread_mutex_unlock(&e->partials->lock);
+    return n;
+}
+
+/* give_up - what it holds of a Tier; 0: it is just being published. */
+static uint64_t give_up(struct engine *e, struct partial *p, uint32_t reason)
+{
+    uint64_t held = (uint64_t)p->present * BLOCK_BYTES;
+    if (!monarch_table_fail(e->table, &p->order, reason, 0))
+        return 0;
+    p->status = -ECANCELED;
+    set_ended(e->partials, p);
+    if (!p->users)
+        drop(e, p);
+    return held;
+}
+
+/* partial_damaged - Blocks of a Replica are not what had come: a partial one is removed, and
+ * its File may be staged again; of a READY one Python hears. */
+void partial_damaged(struct engine *e, uint32_t file, const struct held *held)
+{
+    int64_t large = presence_find(e->flags, file);
+    if (!held->part) {
+        report_file(e, file);
+        return;
+    }
+    pthread_mutex_lock(&e->partials->lock);
+    struct partial *p = e->partials->all[large];
+    if (p && !p->ended && same_word(p->order.word, held->word))
+        give_up(e, p, REASON_NONE);
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* is_in - some of it is in a Tier, or will be. */
+static bool is_in(const struct partial *p, uint32_t tier)
+{
+    return p->pieces ? p->files[tier].ino != 0 : p->order.tier == tier;
+}
+
+/* monarch_engine_drop_partial - removes partial Replicas from a Tier whose memory is needed,
+ * until they have given back so many bytes; their Files are absent for a reason. Returns the
+ * bytes: what Transfers still use goes when these end. */
+uint64_t monarch_engine_drop_partial(struct engine *e, uint32_t tier, uint64_t bytes,
+                                     uint32_t reason)
+{
+    uint64_t freed = 0;
+    if (!e->partials)
+        return 0;
+    pthread_mutex_lock(&e->partials->lock);
+    for (uint32_t i = 0; i < e->partials->count && freed < bytes; i++) {
+        struct partial *p = e->partials->all[i];
+        if (p && !p->ended && is_in(p, tier))
+            freed += give_up(e, p, reason);
+    }
+    pthread_mutex_unlock(&e->partials->lock);
+    return freed;
+}

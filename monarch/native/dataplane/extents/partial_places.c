@@ -1,0 +1,241 @@
+/* partial_places.c - where the Extents of a large File are that is held in pieces: in the
+ * sparse file of a Tier, or in a file of their own in the Pool, which goes as a whole. There
+ * are also those that are packed, or will be.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/extents/staging_table.h"
+
+/* partial_set_places - where the Extents of a new one will be, as far as that is known. */
+void partial_set_places(struct engine *e, struct partial *p)
+{
+    uint32_t file = p->order.file;
+    for (uint32_t i = 0; i < p->extents; i++) {
+        uint8_t place = (uint8_t)p->order.tier;
+        if (p->pieces)
+            place = table_extent_elsewhere(e->table, file, i) ? PLACE_ORIGIN
+                                                              : PLACE_NONE;
+        atomic_store_explicit(&p->places[i], place, memory_order_relaxed);
+    }
+    uint32_t pieces = p->pieces;
+    bool packed = false;
+    for (uint32_t i = 0; i < p->extents; i++)
+        packed = packed || extent_is_packed(e, file, i) || extent_goes_packed(e, p, i);
+    pieces |= p->pieces && packed ? PIECES_PACKED : 0;
+    p->gathers = !p->pieces && packed;
+    atomic_store_explicit((_Atomic uint32_t *)&p->part->pieces, pieces,
+                          memory_order_release);
+}
+
+static bool is_pooled(uint8_t place)
+{
+    return place & PLACE_FILE;
+}
+
+/* count_blocks - how many Blocks of an Extent are there. */
+static uint32_t count_blocks(const struct partial *p, uint32_t extent)
+{
+    return (uint32_t)__builtin_popcount(atomic_load(&p->words[extent]));
+}
+
+/* tell_gone - from here on what programs have looked up and read is looked up again. */
+static void tell_gone(struct partial *p)
+{
+    const uint32_t kinds = PIECES_PACKED | PIECES_STAY;
+    _Atomic uint32_t *pieces = (_Atomic uint32_t *)&p->part->pieces;
+    uint32_t now = atomic_load(pieces), next = (now + 1) & ~kinds;
+    atomic_store(pieces, (next ? next : 1) | (now & kinds));
+}
+
+/* partial_hide_extent - no program finds Blocks in the file of one Extent any more: the Tier
+ * with that file. A program reads the count of `pieces` before it looks for Blocks and after
+ * it has read: so it must change when no Block is told any more, and before there can be
+ * another file of the name, without its Blocks. */
+uint32_t partial_hide_extent(struct partial *p, uint32_t extent)
+{
+    uint32_t tier = partial_place(p, extent) & ~(uint32_t)PLACE_FILE;
+    p->present -= count_blocks(p, extent);
+    atomic_store(&p->words[extent], 0);
+    partial_set_place(p, extent, PLACE_NONE);
+    tell_gone(p);
+    return tier;
+}
+
+/* partial_remove_extent - removes that file. */
+void partial_remove_extent(struct engine *e, const struct partial *p, uint32_t extent,
+                           uint32_t tier)
+{
+    char name[EXTENT_NAME_BYTES + 1];
+    memcpy(name, p->name, REPLICA_NAME_BYTES);
+    presence_extent_name(extent, name);
+    unlinkat(e->tiers[tier], name, 0);
+    table_give_extent(e->table, p->order.file, extent, tier);
+}
+
+static void give_up_file(struct engine *e, struct partial *p, uint32_t extent)
+{
+    partial_remove_extent(e, p, extent, partial_hide_extent(p, extent));
+}
+
+/* partial_give_up_extent - what the Pool has of an Extent is damaged. It takes the lock
+ * itself. */
+void partial_give_up_extent(struct engine *e, struct partial *p, uint32_t extent)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    if (is_pooled(partial_place(p, extent)))
+        give_up_file(e, p, extent);
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* partial_leave_places - gives the room of its Extents back; its sparse files are removed
+ * already. */
+void partial_leave_places(struct engine *e, struct partial *p)
+{
+    for (uint32_t i = 0; i < p->extents && !engine_stopping(e); i++) {
+        uint8_t place = partial_place(p, i);
+        if (is_pooled(place))
+            give_up_file(e, p, i);
+        else if (place < TIERS_MAX && p->pieces)
+            table_give_extent(e->table, p->order.file, i, place);
+        partial_set_place(p, i, PLACE_NONE);
+    }
+    if (!engine_stopping(e))
+        extents_forget(e, p);
+}
+
+/* may_yield - the Pool can do without an Extent. One that is to be packed stays until then,
+ * unless its File fails; for fill all do that are not packed. */
+static bool may_yield(struct engine *e, const struct partial *p, uint32_t extent,
+                      bool fill)
+{
+    if (p->claimed[extent])
+        return false;
+    if (fill)
+        return extent_is_packed(e, p->order.file, extent);
+    return !extent_goes_packed(e, p, extent) ||
+           atomic_load((_Atomic uint32_t *)&p->part->failures);
+}
+
+/* yield_one - gives up the oldest Extent in the Pool that no Transfer writes to and that may
+ * go; false: there is none. */
+static bool yield_one(struct engine *e, bool fill)
+{
+    struct partials *all = e->partials;
+    struct pooled_extent oldest;
+    for (uint32_t n = all->pooled.count; n; n--) {
+        ring_pop(&all->pooled, &oldest);
+        struct partial *p = all->all[oldest.large];
+        if (!p || p->ended || oldest.extent >= p->extents ||
+            !is_pooled(partial_place(p, oldest.extent)))
+            continue; /* it has gone */
+        if (!may_yield(e, p, oldest.extent, fill)) {
+            ring_push(&all->pooled, &oldest);
+            continue;
+        }
+        give_up_file(e, p, oldest.extent);
+        return true;
+    }
+    return false;
+}
+
+/* hand_rest - gives all Blocks of an Extent that nobody copies to the thread that listens, as
+ * partial_hand() does; false: there are none. */
+static bool hand_rest(struct engine *e, struct partial *p, uint32_t extent)
+{
+    uint32_t at = extent * EXTENT_BLOCKS, end = at + EXTENT_BLOCKS, first;
+    uint32_t taken = atomic_load(&p->words[extent]) | p->claimed[extent];
+    struct monarch_order order = p->order;
+    bool handed = false;
+    order.kind = (order.kind & MONARCH_PARTLY) | MONARCH_ASKED;
+    for (end = end < p->blocks ? end : p->blocks; at < end; at++) {
+        for (first = at; at < end && !(taken & blocks_mask(at, 1));)
+            at++;
+        order.first_block = first;
+        order.block_count = at - first;
+        if (at == first || !ring_push(&e->partials->handed, &order))
+            continue;
+        p->claimed[extent] |= blocks_mask(first, at - first);
+        p->claims += at - first;
+        handed = true;
+    }
+    if (handed)
+        requests_wake(e);
+    return handed;
+}
+
+/* complete_one - has the oldest Extent completed that waits to be packed and that nobody
+ * copies: it can leave the Pool after that. */
+static void complete_one(struct engine *e)
+{
+    struct partials *all = e->partials;
+    struct pooled_extent oldest;
+    bool found = false;
+    for (uint32_t n = all->pooled.count; n; n--) {
+        ring_pop(&all->pooled, &oldest);
+        ring_push(&all->pooled, &oldest);
+        struct partial *p = all->all[oldest.large];
+        bool there = p && !p->ended && oldest.extent < p->extents &&
+                     is_pooled(partial_place(p, oldest.extent));
+        if (!found && there && !p->claimed[oldest.extent] &&
+            extent_goes_packed(e, p, oldest.extent))
+            found = hand_rest(e, p, oldest.extent);
+    }
+}
+
+/* partial_yield_pool - the Pool has no room for a File that programs wait for. It takes the
+ * lock itself. */
+void partial_yield_pool(struct engine *e)
+{
+    if (!e->partials)
+        return;
+    pthread_mutex_lock(&e->partials->lock);
+    yield_one(e, false);
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* take_room - the Tier that has room for an Extent, or the Pool, which makes room. */
+static int take_room(struct engine *e, const struct partial *p, uint32_t extent,
+                     bool fill)
+{
+    uint32_t file = p->order.file;
+    bool packed = extent_is_packed(e, p->order.file, extent);
+    bool packs = packed || extent_goes_packed(e, p, extent);
+    unsigned where = packed ? TAKE_POOL : fill ? TAKE_TIER : TAKE_TIER | TAKE_POOL;
+    int tier = table_take_extent(e->table, file, extent, where);
+    while (tier < 0 && (!fill || packs) &&
+           table_pool_takes(e->table, file, extent, packs) && yield_one(e, fill))
+        tier = table_take_extent(e->table, file, extent, where);
+    if (tier < 0 && !fill)
+        complete_one(e);
+    return tier;
+}
+
+/* partial_has_place - an Extent has room, or gets it now. Without a Pool what has none is
+ * the origin's from now on. */
+bool partial_has_place(struct engine *e, struct partial *p, uint32_t extent, bool fill)
+{
+    uint8_t place = partial_place(p, extent);
+    if (place == PLACE_ORIGIN)
+        return false;
+    if (place != PLACE_NONE)
+        return true;
+    int tier = take_room(e, p, extent, fill);
+    if (tier < 0) {
+        bool packs = extent_is_packed(e, p->order.file, extent) ||
+                     extent_goes_packed(e, p, extent);
+        if (!table_pool_takes(e->table, p->order.file, extent, packs))
+            partial_set_place(p, extent, PLACE_ORIGIN);
+        return false;
+    }
+    if (!table_is_pool(e->table, (uint32_t)tier)) {
+        partial_set_place(p, extent, (uint8_t)tier);
+        return true;
+    }
+    partial_set_place(p, extent, (uint8_t)tier | PLACE_FILE);
+    if (ring_push(&e->partials->pooled, &(struct pooled_extent){p->large, extent}))
+        return true;
+    give_up_file(e, p, extent);
+    return false;
+}

@@ -1,0 +1,288 @@
+/* pool.c - the bounded Pool for Files that pass through a node which does not keep them:
+ * first in, first out.
+ *
+ * The room of a Replica counts until nobody can have it open: its state word is changed,
+ * its name removed, and the kernel grants a write lease on it (fcntl(2), F_SETLEASE). An
+ * open that found the name before and ends after the proof reads the state word again,
+ * sees that it has changed, and closes the file. So nothing has to be waited for, and
+ * what a program has opened stays as it is.
+ *
+ * A Replica that programs wait for stays until they have opened it: each counts itself
+ * in the requests segment. One that was killed leaves its count behind, so that a count
+ * is not believed for longer than WAITERS_NS. What hints have read ahead stays until it
+ * was opened, too.
+ */
+#include "dataplane/extents/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dataplane/api/engine.h"
+#include "dataplane/demand/hints.h"
+#include "dataplane/extents/replica_state.h"
+#include "dataplane/extents/staging_table.h"
+#include "dataplane/base/syscalls.h"
+#include "shared/catalog.h"
+
+enum {
+    READY_MIN = 1 << 16,
+    HELD_MAX = 1024,   /* Replicas without a name that are in use: a descriptor each */
+    AHEAD_PARTS = 8,   /* one part of so many is kept free, so that few Files wait */
+    EVICTIONS_MAX = 8, /* in one call that nobody waits for */
+};
+
+static const uint64_t WAITERS_NS = SECOND_NS;
+static const uint64_t HELD_NS = SECOND_NS / 10; /* how often a held one is looked at */
+
+struct pooled { /* a Replica that is READY */
+    uint32_t file, word;
+    uint64_t since_ns;
+};
+
+struct held { /* a Replica without a name */
+    int fd;
+    uint64_t ino, room, look_at_ns;
+};
+
+struct pool {
+    struct engine *engine;
+    uint32_t tier;
+    pthread_mutex_t lock; /* guards the rest; before that of the table */
+    struct ring ready;    /* struct pooled */
+    struct ring held;     /* struct held */
+};
+
+static uint64_t capacity_of(struct engine *e, uint32_t tier)
+{
+    struct monarch_account a;
+    monarch_table_account(e->table, tier, &a);
+    return a.in_service ? a.capacity : 0;
+}
+
+/* pool_new - the Pool of an engine with a table, behind its Tiers. */
+int pool_new(struct engine *e, struct pool **out)
+{
+    struct pool *p = calloc(1, sizeof(*p));
+    if (!p)
+        return -ENOMEM;
+    *out = p;
+    p->engine = e;
+    p->tier = e->table->options.tiers;
+    pthread_mutex_init(&p->lock, NULL);
+    uint64_t most = capacity_of(e, p->tier) / PAGE_BYTES + 1;
+    most = most > READY_MIN ? most : READY_MIN; /* it may get room later */
+    most = most < e->catalog->file_count + 1 ? most : e->catalog->file_count + 1;
+    if (ring_init(&p->ready, sizeof(struct pooled), (uint32_t)most) ||
+        ring_init(&p->held, sizeof(struct held), HELD_MAX))
+        return -ENOMEM;
+    return 0;
+}
+
+/* pool_free - closes what is held; no thread uses the Pool any more. */
+void pool_free(struct pool *p)
+{
+    struct held h;
+    if (!p)
+        return;
+    while (p->held.items && ring_pop(&p->held, &h))
+        close(h.fd);
+    ring_free(&p->ready);
+    ring_free(&p->held);
+    free(p);
+}
+
+/* ---- room; the callers hold the lock ------------------------------------------------ */
+
+static uint64_t free_bytes(struct pool *p)
+{
+    struct monarch_account a;
+    monarch_table_account(p->engine->table, p->tier, &a);
+    uint64_t taken = a.used + a.reserved;
+    return a.in_service && a.capacity > taken ? a.capacity - taken : 0;
+}
+
+static void give_back(struct pool *p, uint64_t room)
+{
+    struct table *t = p->engine->table;
+    pthread_mutex_lock(&t->lock);
+    table_free_room(t, p->tier, room);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* is_unused - no other descriptor or mapping of a file without a name exists. An open of
+ * a leased file sends its holder a signal, which must be one that is ignored. */
+static bool is_unused(int fd)
+{
+    return fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0 &&
+           fcntl(fd, F_SETLEASE, F_UNLCK) == 0;
+}
+
+/* prove - frees the room of a Replica without a name if no program has it open. */
+static bool prove(struct pool *p, const struct held *h)
+{
+    if (!is_unused(h->fd))
+        return false;
+    /* Before the inode can be that of another file: close() gives it back. */
+    monarch_engine_forget(p->engine, p->tier, h->ino);
+    close(h->fd);
+    give_back(p, h->room);
+    return true;
+}
+
+static _Atomic uint32_t *waiters_of(const struct pool *p, uint32_t file)
+{
+    struct requests *r = p->engine->requests;
+    return (_Atomic uint32_t *)&r->waiters[file % WAITER_COUNTS];
+}
+
+/* is_awaited - a program waits for the File, or was woken and has not opened it yet. */
+static bool is_awaited(const struct pool *p, const struct pooled *one, uint64_t now)
+{
+    _Atomic uint32_t *count = waiters_of(p, one->file);
+    if (!atomic_load_explicit(count, memory_order_seq_cst))
+        return false;
+    if (now - one->since_ns < WAITERS_NS)
+        return true;
+    atomic_store_explicit(count, 0, memory_order_relaxed);
+    return false;
+}
+
+/* is_hinted - a program has said that it will open the File, which was read ahead. */
+static bool is_hinted(const struct pool *p, uint32_t file)
+{
+    const struct hints *h = p->engine->hints;
+    return h && claims_due(&h->claims, file) > 0;
+}
+
+static int open_replica(const struct pool *p, uint32_t file,
+                        char name[REPLICA_NAME_BYTES + 1])
+{
+    catalog_replica_name(p->engine->catalog, file, name);
+    return file_openat(p->engine->tiers[p->tier], name, O_RDONLY | O_NONBLOCK, 0);
+}
+
+/* leave - removes the name of a Replica whose state is still `seen`. Programs that ask
+ * meanwhile wait: nobody may begin the File again while its old name is there. */
+static bool leave(const struct pool *p, uint32_t file, uint32_t seen, const char *name)
+{
+    struct engine *e = p->engine;
+    _Atomic uint32_t *words = replica_word(e->catalog, 0);
+    uint32_t leaving = STATE_NEXT(seen, REPLICA_STAGING, p->tier, 0);
+    if (!replica_state_change(words, file, &seen, leaving, false))
+        return false;
+    unlinkat(e->tiers[p->tier], name, 0);
+    bool again = table_uses_pool(e->table) || table_comes_back(e->table, file);
+    uint32_t reason = again ? REASON_NONE : REASON_NO_ROOM;
+    if (replica_state_end(words, file, leaving, STATE_WORD(REPLICA_ABSENT, 0, reason)))
+        replica_state_wake(words, file);
+    return true;
+}
+
+/* lacks - the node has no descriptor or memory left for a moment: the Replica is well. */
+static bool lacks(int error)
+{
+    return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
+}
+
+/* evict - programs that ask from now on ask for the File again. False: the Replica was
+ * lost or replaced, and somebody else accounts for it. */
+static bool evict(struct pool *p, const struct pooled *one, uint64_t now)
+{
+    struct engine *e = p->engine;
+    struct stat st;
+    char name[REPLICA_NAME_BYTES + 1];
+    int fd = open_replica(p, one->file, name);
+    if (fd < 0 || fstat(fd, &st)) {
+        if (fd >= 0)
+            close(fd);
+        if (lacks(fd))
+            ring_push(&p->ready, one);
+        else
+            report_file(e, one->file); /* Python looks for it */
+        return false;
+    }
+    uint32_t seen = replica_load(e->catalog, one->file);
+    bool same = ((seen ^ one->word) & ~STATE_CONFIRMED) == 0;
+    if (!same || !leave(p, one->file, seen, name)) {
+        close(fd);
+        return false;
+    }
+    struct held h = {.fd = fd,
+                     .ino = st.st_ino,
+                     .room = footprint(e->table->options.sizes[one->file]),
+                     .look_at_ns = now + HELD_NS};
+    if (!prove(p, &h))
+        ring_push(&p->held, &h);
+    return true;
+}
+
+/* make_room - evicts the oldest Replicas until so much is free. */
+static bool make_room(struct pool *p, uint64_t need, uint32_t most)
+{
+    uint64_t now = clock_ns();
+    uint32_t looked_at = p->ready.count;
+    struct pooled one;
+    while (free_bytes(p) < need) {
+        if (!looked_at-- || !most || p->held.count == p->held.capacity ||
+            !ring_pop(&p->ready, &one))
+            return false;
+        if (is_awaited(p, &one, now) || is_hinted(p, one.file) ||
+            table_is_due(p->engine->table, one.file))
+            ring_push(&p->ready, &one);
+        else
+            most -= evict(p, &one, now);
+    }
+    return true;
+}
+
+static void look_at_held(struct pool *p, uint64_t now)
+{
+    struct held h;
+    for (uint32_t n = p->held.count; n; n--) {
+        ring_pop(&p->held, &h);
+        if (h.look_at_ns > now) {
+            ring_push(&p->held, &h);
+            continue;
+        }
+        h.look_at_ns = now + HELD_NS;
+        if (!prove(p, &h))
+            ring_push(&p->held, &h);
+    }
+}
+
+/* ---- for others -------------------------------------------------------------------- */
+
+/* pool_make_room - evicts the oldest Replicas until so much is free, if that can be. */
+void pool_make_room(struct pool *p, uint64_t need)
+{
+    pthread_mutex_lock(&p->lock);
+    make_room(p, need, UINT32_MAX);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* pool_check_held - frees the room of Replicas that programs have closed since. */
+void pool_check_held(struct pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    look_at_held(p, clock_ns());
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* pool_published - a Replica has come, and another one may have to leave: some room is
+ * made ahead of need. */
+void pool_published(struct pool *p, uint32_t file, uint32_t word)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->ready.count == p->ready.capacity) /* of lost ones: they have left already */
+        make_room(p, UINT64_MAX, 1);
+    ring_push(&p->ready, &(struct pooled){file, word, clock_ns()});
+    make_room(p, capacity_of(p->engine, p->tier) / AHEAD_PARTS, EVICTIONS_MAX);
+    pthread_mutex_unlock(&p->lock);
+    _Atomic uint32_t *full = (_Atomic uint32_t *)&p->engine->requests->pool_full;
+    if (atomic_load_explicit(full, memory_order_relaxed))
+        requests_wake(p->engine);
+}

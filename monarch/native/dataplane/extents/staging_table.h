@@ -1,0 +1,225 @@
+/* staging_table.h - the table by which the data plane stages Files without Python: where
+ * each goes, whom to ask for it, and the room of the Tiers. */
+#ifndef MONARCH_STAGING_TABLE_H
+#define MONARCH_STAGING_TABLE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "dataplane/api/api.h"
+#include "shared/layout.h"
+
+enum { PAGE_BYTES = 4096, PEERS_MAX = 1 << 16, PACKED_DUE = 0x80 };
+
+struct packed_frame { /* what has become of a File */
+    uint64_t bytes, ns;
+    bool raw; /* no piece of it has shrunk */
+};
+
+struct monarch_pack_entry;
+
+struct table {
+    struct monarch_table_options options; /* fixed */
+    _Atomic uint32_t *words;              /* of the options */
+    const struct flags *flags;            /* of its engine; NULL before it has one */
+    atomic_bool stopping;                 /* nothing begins any more */
+    pthread_mutex_t lock;                 /* guards all that follows */
+    struct monarch_table_row *rows;       /* per Extent */
+    uint8_t *peers;                       /* PEER_..., per node */
+    struct monarch_fetched *fetched;      /* per node */
+    uint32_t own, peer_count;
+    bool uses_pool;
+    struct monarch_account accounts[TIERS_MAX];
+    uint8_t *promised; /* a bit per File: it is to be kept and has no room yet */
+    uint64_t promised_bytes;
+    uint8_t *pieces; /* a bit per File: its Extents have room one by one */
+    /* Per File: the Tier that holds it packed, plus 1, or PACKED_DUE and the Tier for which it
+     * is to be packed. */
+    _Atomic uint8_t *packed;
+    uint64_t due_bytes;         /* of Files that are to be packed */
+    uint32_t ratios[TIERS_MAX]; /* that are expected, in parts of 1024; 0: not packed */
+    struct last_pages {         /* of segments, which frames fill in part */
+        uint32_t beside;        /* that the Tier has beside its capacity */
+        uint32_t segments;      /* that have one */
+    } last_pages[TIERS_MAX];
+    uint64_t frames_ns[TIERS_MAX]; /* when a frame was begun or came last */
+    bool evicts[TIERS_MAX]; /* Replicas leave the Tier for Files that are asked for */
+    bool stays_full;        /* none could leave when a File was to be packed */
+    uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
+    uint64_t busy_since_ns; /* when in_flight was 0 last */
+    uint32_t at_origin;     /* Transfers that run and may read it */
+    uint64_t at_origin_since_ns;
+    struct monarch_tally tally;
+};
+
+/* account_free - what may be reserved of a Tier. */
+static inline uint64_t account_free(const struct monarch_account *a)
+{
+    uint64_t taken = a->used + a->reserved;
+    return a->in_service && a->capacity > taken ? a->capacity - taken : 0;
+}
+
+/* footprint - what a File of this size takes of a Tier: whole pages. */
+static inline uint64_t footprint(uint64_t bytes)
+{
+    return bytes ? (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES : PAGE_BYTES;
+}
+
+static inline bool table_is_pool(const struct table *t, uint32_t tier)
+{
+    return tier == t->options.tiers;
+}
+
+/* table_yields - no program waits for a File that is asked for in this way: it is large,
+ * and read from the origin meanwhile. */
+static inline bool table_yields(const struct table *t, uint32_t file, uint32_t kind)
+{
+    return t->options.sizes[file] > t->options.large_bytes && !(kind & MONARCH_AWAITED);
+}
+
+/* table_is_packed - the File has a frame. */
+static inline bool table_is_packed(const struct table *t, uint32_t file)
+{
+    return t->packed[file] && !(t->packed[file] & PACKED_DUE);
+}
+
+/* table_clear_due - a File is not to be packed any more, or is packed. */
+static inline void table_clear_due(struct table *t, uint32_t file)
+{
+    if (!(t->packed[file] & PACKED_DUE))
+        return;
+    t->packed[file] = 0;
+    t->due_bytes -= footprint(t->options.sizes[file]);
+}
+
+/* table_set_due - a File that goes into the Pool now is to be packed for a Tier. */
+static inline void table_set_due(struct table *t, uint32_t file, uint32_t tier)
+{
+    table_clear_due(t, file);
+    t->packed[file] = (uint8_t)(PACKED_DUE | (tier + 1));
+    t->due_bytes += footprint(t->options.sizes[file]);
+}
+
+/* table_room.c; the callers hold the lock */
+uint64_t table_page_ahead(const struct table *t, uint32_t tier);
+uint64_t table_free_in(const struct table *t, uint32_t tier);
+int table_reserve_first(struct table *t, uint64_t need);
+int table_reserve_file(struct table *t, uint32_t file);
+int table_reserve_packed(struct table *t, uint32_t file);
+int table_reserve_spare(struct table *t, uint64_t need);
+int table_reserve_pool(struct table *t, uint64_t need, bool yields);
+bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need);
+void table_free_room(struct table *t, uint32_t tier, uint64_t need);
+int64_t table_spare_bytes(const struct table *t);
+void table_set_promised(struct table *t, uint32_t file, bool promised);
+
+/* table_evictions.c; the callers of the first five hold the lock */
+bool table_can_evict(const struct table *t, uint32_t file);
+int table_evicting_pack(const struct table *t, uint32_t file);
+bool table_makes_room(const struct table *t, const struct monarch_order *order,
+                      uint8_t destination);
+int table_large_verdict(const struct table *t, const struct monarch_order *order);
+uint32_t table_absent_reason(const struct table *t, uint32_t file);
+bool table_others_leave(struct table *t, uint32_t file);
+bool table_evicts_in(struct table *t, uint32_t tier, uint32_t file, uint64_t *need);
+bool table_has_free(struct table *t, uint32_t tier, uint64_t need);
+void table_stays_full(struct table *t, bool stays);
+void table_count_evicted(struct table *t, uint32_t tier, uint64_t files,
+                         uint64_t bytes);
+
+/* table_packs.c; the caller of table_crowded_tier() holds the lock */
+int table_take_packed(struct table *t, const struct monarch_order *order,
+                      const struct packed_frame *frame);
+void table_give_packed(struct table *t, const struct monarch_order *order,
+                       const struct packed_frame *frame);
+int table_set_packed(struct table *t, const struct monarch_order *order,
+                     const struct packed_frame *frame);
+void table_drop_packed(struct table *t, uint32_t file);
+bool table_evict_packed(struct table *t, uint32_t file, uint32_t reason);
+void table_count_evicted_packed(struct table *t, uint64_t files);
+void table_give_room(struct table *t, uint32_t tier, uint64_t bytes);
+bool table_round_pack(struct table *t, uint32_t tier, bool rounds);
+void table_add_room(struct table *t, uint32_t tier, uint64_t bytes);
+bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes);
+void table_forget_packed(struct table *t, uint32_t file);
+bool table_adopt_packed(struct table *t, uint32_t tier, uint32_t file,
+                        const struct packed_frame *frame);
+void table_count_compacted(struct table *t, uint64_t bytes, uint64_t segments);
+void table_count_unpacked(struct table *t, uint64_t bytes, uint64_t ns);
+bool table_pool_is_crowded(struct table *t);
+bool table_comes_back(struct table *t, uint32_t file);
+bool table_is_due(struct table *t, uint32_t file);
+int table_packing_tier(struct table *t, const struct monarch_order *order);
+int table_crowded_tier(const struct table *t, uint32_t file);
+void table_count_came_packed(struct table *t);
+bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out);
+
+/* table_extents.c; the callers of the first hold the lock */
+bool table_extents_packed(const struct table *t, uint32_t file);
+int table_extent_packing(struct table *t, uint32_t file, uint32_t extent);
+int table_reserve_frame(struct table *t, uint32_t file, uint32_t extent);
+void table_give_frame(struct table *t, const struct monarch_order *order);
+void table_count_extent(struct table *t, const struct packed_frame *frame,
+                        uint64_t bytes);
+int table_extents_tier(struct table *t, uint32_t file);
+bool table_adopt_extent(struct table *t, uint32_t tier,
+                        const struct monarch_pack_entry *entry, uint32_t file);
+bool table_show_extent(struct table *t, uint32_t file, uint32_t extent,
+                       uint32_t packed);
+void table_count_decoded(struct table *t, uint64_t bytes, uint64_t ns);
+void table_count_dropped(struct table *t);
+bool table_pool_is_short(struct table *t);
+
+enum { TAKE_TIER = 1, TAKE_POOL = 2 }; /* where an Extent may go */
+
+/* table_pieces.c; the callers of the first three hold the lock */
+bool table_in_pieces(const struct table *t, uint32_t file);
+void table_set_pieces(struct table *t, uint32_t file, bool pieces);
+int table_reserve_large(struct table *t, const struct monarch_order *order);
+bool table_extent_elsewhere(struct table *t, uint32_t file, uint32_t extent);
+bool table_keeps_extent(struct table *t, uint32_t file, uint32_t extent);
+int table_take_extent(struct table *t, uint32_t file, uint32_t extent, unsigned where);
+bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent, bool packs);
+void table_give_extent(struct table *t, uint32_t file, uint32_t extent, uint32_t tier);
+bool table_is_in_pieces(struct table *t, uint32_t file);
+int table_make_whole(struct table *t, uint32_t file, bool takes);
+
+/* table_sources.c; the callers of the first four hold the lock */
+uint32_t table_choose_source(const struct table *t,
+                             const struct monarch_table_row *row);
+bool table_may_fill(const struct table *t, const struct monarch_table_row *row,
+                    int tried);
+uint64_t table_extent_need(const struct table *t, uint32_t file, uint32_t extent);
+uint64_t table_kept_need(const struct table *t, uint32_t file);
+bool table_in_part(const struct table *t, uint32_t file);
+bool table_block_source(struct table *t, struct monarch_order *order);
+bool table_written(const struct table *t, uint32_t file);
+bool table_packs(const struct table *t, uint32_t tier, uint32_t file);
+bool table_packs_extents(const struct table *t, uint32_t tier, uint32_t file);
+uint64_t table_tier_need(const struct table *t, uint32_t tier, uint32_t file,
+                         uint32_t extent);
+uint64_t table_frame_need(const struct table *t, const struct monarch_order *order);
+uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file);
+void table_count_blocks(struct table *t, uint32_t peer, uint64_t bytes);
+
+/* table_ends.c; the callers of the first seven hold the lock */
+void table_count_busy(struct table *t);
+void table_count_idle(struct table *t);
+void table_fail_packing(struct table *t, const struct monarch_order *order);
+bool table_in_blocks(const struct table *t, const struct monarch_order *order);
+void table_release(struct table *t, uint32_t tier, uint64_t need);
+void table_give_up(struct table *t, const struct monarch_order *order);
+void table_count_published(struct table *t, const struct monarch_order *order);
+void table_busy(struct table *t, bool busy);
+void table_at_origin(struct table *t, bool begins);
+
+/* staging_table.c */
+bool table_uses_pool(struct table *t);
+int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out);
+void table_refuse(struct table *t, uint32_t file, uint32_t reason);
+int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed);
+void table_count(struct table *t, uint64_t ns);
+void table_count_read(struct table *t, uint64_t bytes);
+
+#endif

@@ -1,0 +1,181 @@
+/* table_ends.c - how Transfers end: what is published, what is given back, and what is
+ * counted. */
+#include "dataplane/extents/staging_table.h"
+
+#include <errno.h>
+
+#include "dataplane/base/clock.h"
+#include "dataplane/extents/replica_state.h"
+#include "shared/recency.h"
+
+/* table_count_busy - a Transfer has begun; under the lock. */
+void table_count_busy(struct table *t)
+{
+    if (!t->tally.in_flight++)
+        t->busy_since_ns = clock_ns();
+}
+
+/* table_count_idle - one has ended. */
+void table_count_idle(struct table *t)
+{
+    if (--t->tally.in_flight == 0)
+        t->tally.busy_ns += clock_ns() - t->busy_since_ns;
+}
+
+/* table_busy - Blocks are being copied or fetched, or are no more: between two Transfers a
+ * File of which there is a part is not in flight. */
+void table_busy(struct table *t, bool busy)
+{
+    pthread_mutex_lock(&t->lock);
+    if (busy)
+        table_count_busy(t);
+    else
+        table_count_idle(t);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* table_at_origin - one more Transfer, or one less, runs that may read the origin. */
+void table_at_origin(struct table *t, bool begins)
+{
+    pthread_mutex_lock(&t->lock);
+    if (begins && !t->at_origin++)
+        t->at_origin_since_ns = clock_ns();
+    if (!begins && !--t->at_origin)
+        t->tally.origin_busy_ns += clock_ns() - t->at_origin_since_ns;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* table_in_blocks - the order stages a large File by its Blocks. */
+bool table_in_blocks(const struct table *t, const struct monarch_order *order)
+{
+    return !(order->kind & MONARCH_ADOPT) && !table_is_pool(t, order->tier) &&
+           table_in_part(t, order->file);
+}
+
+/* table_release - gives back what was reserved. */
+void table_release(struct table *t, uint32_t tier, uint64_t need)
+{
+    t->accounts[tier].reserved -= need; /* also of a Tier that is out of service */
+}
+
+/* table_give_up - what an order has reserved; the Extents of a File in pieces have their own
+ * room. */
+void table_give_up(struct table *t, const struct monarch_order *order)
+{
+    if (table_in_pieces(t, order->file))
+        table_set_pieces(t, order->file, false);
+    else
+        table_release(t, order->tier, table_need(t, order->tier, order->file));
+    table_clear_due(t, order->file);
+}
+
+/* table_count_published - a File has come; under the lock. */
+void table_count_published(struct table *t, const struct monarch_order *order)
+{
+    uint64_t bytes = t->options.sizes[order->file];
+    struct monarch_tally *all = &t->tally;
+    if (order->kind & MONARCH_LOCAL)
+        return;
+    if (order->kind & MONARCH_ADOPT) {
+        all->adopted_files++;
+        all->adopted_bytes += bytes;
+    } else if (table_in_blocks(t, order)) {
+        all->staged_files++; /* its bytes were counted as they came */
+    } else if (order->peer != NO_PEER) {
+        all->peer_files++;
+        all->peer_bytes += bytes;
+        t->fetched[order->peer % PEERS_MAX].files++;
+        t->fetched[order->peer % PEERS_MAX].bytes += bytes;
+    } else {
+        all->staged_files++;
+        all->staged_bytes += bytes;
+    }
+    if (table_is_pool(t, order->tier)) {
+        all->transit_files++;
+        all->transit_bytes += bytes;
+    }
+}
+
+static void count_ended(struct table *t, const struct monarch_order *order)
+{
+    if (!table_in_blocks(t, order))
+        table_count_idle(t);
+}
+
+/* table_publish - makes a verified copy READY, with the Tier and source of `fixed`.
+ * -ENXIO: its Tier is out of service; -ECANCELED: its generation has passed. */
+int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed)
+{
+    struct monarch_account *a = &t->accounts[order->tier];
+    uint64_t need = table_need(t, order->tier, order->file);
+    int rc = 0;
+    if (t->flags) /* before it is READY, and can be evicted */
+        recency_note(t->flags, order->file);
+    pthread_mutex_lock(&t->lock);
+    if (!a->in_service)
+        rc = -ENXIO;
+    else if (!replica_state_end(t->words, order->file, order->word, fixed))
+        rc = -ECANCELED;
+    if (!rc) {
+        a->reserved -= need;
+        a->used += need;
+        table_count_published(t, order);
+        count_ended(t, order);
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (!rc)
+        replica_state_wake(t->words, order->file);
+    return rc;
+}
+
+/* table_count - counts what a Transfer took, whether it has failed or not. */
+void table_count(struct table *t, uint64_t ns)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.transfer_ns += ns;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* table_count_read - counts bytes that the origin has given. */
+void table_count_read(struct table *t, uint64_t bytes)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.origin_read_bytes += bytes;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* table_fail_packing - the order to pack a File has failed: it stays in the Pool, as long as
+ * it can. */
+void table_fail_packing(struct table *t, const struct monarch_order *order)
+{
+    t->accounts[order->tier].reserved -= table_need(t, order->tier, order->file);
+    table_clear_due(t, order->file);
+    table_count_idle(t);
+}
+
+/* monarch_table_fail - makes the File of a Transfer absent for a reason and gives its
+ * room back. 0: its generation has passed, and nothing is changed. `promise`: a kept
+ * File is to have room again. */
+int monarch_table_fail(struct table *t, const struct monarch_order *order,
+                       uint32_t reason, int promise)
+{
+    uint32_t file = order->file;
+    pthread_mutex_lock(&t->lock);
+    if ((order->kind & MONARCH_LOCAL) && !table_is_pool(t, order->tier)) {
+        table_fail_packing(t, order);
+        pthread_mutex_unlock(&t->lock);
+        return 1;
+    }
+    bool ended = replica_state_end(t->words, file, order->word,
+                                   STATE_WORD(REPLICA_ABSENT, 0, reason));
+    if (ended) {
+        table_give_up(t, order);
+        count_ended(t, order);
+    }
+    if (ended && !table_is_packed(t, file))
+        table_set_promised(t, file, promise && table_kept_need(t, file) > 0);
+    pthread_mutex_unlock(&t->lock);
+    if (ended)
+        replica_state_wake(t->words, file);
+    return ended;
+}

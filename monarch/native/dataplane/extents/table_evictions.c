@@ -1,0 +1,123 @@
+/* table_evictions.c - for which Files Replicas leave a Tier: those that programs ask for,
+ * or will open, and that have no room. Background fill lets nothing leave.
+ */
+#include "dataplane/extents/staging_table.h"
+
+/* monarch_table_evict - Replicas leave this Tier for Files that are asked for. */
+void monarch_table_evict(struct table *t, uint32_t tier)
+{
+    pthread_mutex_lock(&t->lock);
+    t->evicts[tier] = true;
+    pthread_mutex_unlock(&t->lock);
+}
+
+static bool would_fit(const struct table *t, uint32_t tier, uint32_t file)
+{
+    const struct monarch_account *a = &t->accounts[tier];
+    return t->evicts[tier] && a->in_service && table_need(t, tier, file) <= a->capacity;
+}
+
+/* table_can_evict - some Tier would have room for the File if others left it. */
+bool table_can_evict(const struct table *t, uint32_t file)
+{
+    for (uint32_t i = 0; i < t->options.tiers; i++)
+        if (would_fit(t, i, file))
+            return true;
+    return false;
+}
+
+/* table_others_leave - the same, for a caller without the lock. */
+bool table_others_leave(struct table *t, uint32_t file)
+{
+    pthread_mutex_lock(&t->lock);
+    bool leave = table_can_evict(t, file);
+    pthread_mutex_unlock(&t->lock);
+    return leave;
+}
+
+/* table_evicting_pack - the packed Tier that others leave for the File when it is packed; -1:
+ * none. */
+int table_evicting_pack(const struct table *t, uint32_t file)
+{
+    for (uint32_t i = 0; i < t->options.tiers; i++)
+        if (table_packs(t, i, file) && would_fit(t, i, file))
+            return (int)i;
+    return -1;
+}
+
+static bool is_wanted(const struct monarch_order *order)
+{
+    return order->kind & (MONARCH_ASKED | MONARCH_HINT | MONARCH_PARTLY);
+}
+
+/* table_makes_room - others leave a Tier for the File of an order, if it finds no room: this
+ * node is to keep it, or no node is. */
+bool table_makes_room(const struct table *t, const struct monarch_order *order,
+                      uint8_t destination)
+{
+    bool here = destination == DESTINATION_TIER || destination == DESTINATION_NOWHERE;
+    return here && is_wanted(order) && table_can_evict(t, order->file);
+}
+
+/* table_large_verdict - a large File has to be in one Tier as a whole, where others can
+ * leave it: BEGUN: it may begin. One that is held packed has the room that is free when its
+ * Extents come. */
+int table_large_verdict(const struct table *t, const struct monarch_order *order)
+{
+    uint64_t row = t->options.first[order->file];
+    uint64_t end = t->options.first[order->file + 1];
+    uint64_t need = footprint(t->options.sizes[order->file]);
+    uint8_t to = t->rows[row].destination;
+    if (!table_can_evict(t, order->file) || table_extents_packed(t, order->file) ||
+        (to != DESTINATION_TIER && to != DESTINATION_NOWHERE))
+        return VERDICT_BEGUN;
+    for (; row < end; row++)
+        if (t->rows[row].destination != to)
+            return VERDICT_BEGUN;
+    for (uint32_t i = 0; i < t->options.tiers; i++)
+        if (table_free_in(t, i) >= need)
+            return VERDICT_BEGUN;
+    return is_wanted(order) ? VERDICT_EVICT : VERDICT_PASSED;
+}
+
+/* table_absent_reason - why a File is absent that has found no room. */
+uint32_t table_absent_reason(const struct table *t, uint32_t file)
+{
+    return table_can_evict(t, file) ? REASON_NONE : REASON_NO_ROOM;
+}
+
+/* table_evicts_in - what has to be free in a Tier, if others leave it for a File. */
+bool table_evicts_in(struct table *t, uint32_t tier, uint32_t file, uint64_t *need)
+{
+    pthread_mutex_lock(&t->lock);
+    bool fits = would_fit(t, tier, file);
+    *need = table_need(t, tier, file);
+    pthread_mutex_unlock(&t->lock);
+    return fits;
+}
+
+/* table_has_free - so much is free in a Tier. */
+bool table_has_free(struct table *t, uint32_t tier, uint64_t need)
+{
+    pthread_mutex_lock(&t->lock);
+    bool has = table_free_in(t, tier) >= need;
+    pthread_mutex_unlock(&t->lock);
+    return has;
+}
+
+/* table_stays_full - whether Files that are to be packed have no room for now. */
+void table_stays_full(struct table *t, bool stays)
+{
+    pthread_mutex_lock(&t->lock);
+    t->stays_full = stays;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* table_count_evicted - so many Files have left a Tier to make room. */
+void table_count_evicted(struct table *t, uint32_t tier, uint64_t files, uint64_t bytes)
+{
+    pthread_mutex_lock(&t->lock);
+    t->accounts[tier].evicted_files += files;
+    t->accounts[tier].evicted_bytes += bytes;
+    pthread_mutex_unlock(&t->lock);
+}

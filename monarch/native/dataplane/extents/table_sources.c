@@ -1,0 +1,163 @@
+/* table_sources.c - what the rows of the staging table say of a File or an Extent: whom to
+ * ask for it, and what of it is kept. */
+#include "dataplane/extents/staging_table.h"
+
+#include "shared/presence.h"
+
+enum {
+    FRAME_OVERHEAD = 64,
+    RATIO_UNIT = 1024,
+    POOL_PARTS = 4, /* a packed File must fit so often into the Pool */
+};
+
+static uint32_t root_of(const struct table *t, uint32_t file)
+{
+    uint32_t root = t->options.roots - 1;
+    while (root && t->options.bases[root] > file)
+        root--;
+    return root;
+}
+
+/* table_written - the File is marked *written*, by itself or with its root. */
+bool table_written(const struct table *t, uint32_t file)
+{
+    const _Atomic uint8_t *marks = (const _Atomic uint8_t *)t->options.marks;
+    const _Atomic uint8_t *roots = (const _Atomic uint8_t *)t->options.root_marks;
+    return atomic_load_explicit(&marks[file], memory_order_acquire) ||
+           atomic_load_explicit(&roots[root_of(t, file)], memory_order_acquire);
+}
+
+/* table_in_part - the File may be staged in part: each of its Extents has its own source. */
+bool table_in_part(const struct table *t, uint32_t file)
+{
+    return t->flags && presence_find(t->flags, file) >= 0;
+}
+
+static bool usable(const struct table *t, uint16_t peer)
+{
+    return peer < t->peer_count && (t->peers[peer] & PEER_USABLE);
+}
+
+/* table_choose_source - the first peer that may be asked, else the origin. */
+uint32_t table_choose_source(const struct table *t, const struct monarch_table_row *row)
+{
+    for (int i = 0; i < SOURCES_MAX && row->sources[i] != NO_SOURCE; i++)
+        if (usable(t, row->sources[i]))
+            return row->sources[i];
+    return NO_PEER;
+}
+
+/* table_may_fill - fill may order this File or Extent: the first node that is alive and may be
+ * reading it from the origin can be asked. While it cannot be reached, no other one reads
+ * it. `tried` sources are passed over. */
+bool table_may_fill(const struct table *t, const struct monarch_table_row *row,
+                    int tried)
+{
+    for (int i = tried; i < SOURCES_MAX && row->sources[i] != NO_SOURCE; i++) {
+        uint16_t peer = row->sources[i];
+        if (peer < t->peer_count && (t->peers[peer] & PEER_GONE))
+            continue;
+        return usable(t, peer);
+    }
+    return true;
+}
+
+/* table_block_source - sets the peer that is to be asked for the Blocks of an order, or
+ * NO_PEER. False: fill must not bring them now. */
+bool table_block_source(struct table *t, struct monarch_order *order)
+{
+    uint64_t extent = order->first_block / EXTENT_BLOCKS;
+    pthread_mutex_lock(&t->lock);
+    const struct monarch_table_row *row =
+        &t->rows[t->options.first[order->file] + extent];
+    bool may = !(order->kind & MONARCH_BACKGROUND) ||
+               table_may_fill(t, row, order->tried);
+    order->peer = NO_PEER;
+    while (order->tried < SOURCES_MAX && row->sources[order->tried] != NO_SOURCE &&
+           !usable(t, row->sources[order->tried]))
+        order->tried++;
+    if (order->tried < SOURCES_MAX && row->sources[order->tried] != NO_SOURCE)
+        order->peer = row->sources[order->tried];
+    pthread_mutex_unlock(&t->lock);
+    return may;
+}
+
+/* table_count_blocks - counts bytes of a large File that have come from a peer, or
+ * NO_PEER. */
+void table_count_blocks(struct table *t, uint32_t peer, uint64_t bytes)
+{
+    pthread_mutex_lock(&t->lock);
+    if (peer == NO_PEER) {
+        t->tally.staged_bytes += bytes;
+    } else {
+        t->tally.peer_bytes += bytes;
+        t->fetched[peer % PEERS_MAX].bytes += bytes;
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* table_extent_need - what one Extent takes of a Tier. */
+uint64_t table_extent_need(const struct table *t, uint32_t file, uint32_t extent)
+{
+    uint64_t left = t->options.sizes[file] - (uint64_t)extent * EXTENT_BYTES;
+    return footprint(left < EXTENT_BYTES ? left : EXTENT_BYTES);
+}
+
+/* table_packs - the Tier would hold the File as a frame. */
+bool table_packs(const struct table *t, uint32_t tier, uint32_t file)
+{
+    uint64_t size = t->options.sizes[file];
+    return t->ratios[tier] && size && size <= EXTENT_BYTES &&
+           footprint(size) <= t->accounts[t->options.tiers].capacity / POOL_PARTS &&
+           !table_in_part(t, file);
+}
+
+/* table_packs_extents - the Tier would hold the Extents of a large File as frames. */
+bool table_packs_extents(const struct table *t, uint32_t tier, uint32_t file)
+{
+    return t->ratios[tier] && table_in_part(t, file) &&
+           EXTENT_BYTES <= t->accounts[t->options.tiers].capacity / POOL_PARTS;
+}
+
+/* table_tier_need - what an Extent takes of a Tier, as far as is known. */
+uint64_t table_tier_need(const struct table *t, uint32_t tier, uint32_t file,
+                         uint32_t extent)
+{
+    uint64_t left = t->options.sizes[file] - (uint64_t)extent * EXTENT_BYTES;
+    if (!table_packs_extents(t, tier, file))
+        return table_extent_need(t, file, extent);
+    left = left < EXTENT_BYTES ? left : EXTENT_BYTES;
+    return FRAME_OVERHEAD + left * RATIO_UNIT / t->ratios[tier];
+}
+
+/* table_frame_need - what an order for a frame has reserved. */
+uint64_t table_frame_need(const struct table *t, const struct monarch_order *order)
+{
+    uint32_t extent = order->first_block / EXTENT_BLOCKS;
+    return order->block_count ? table_tier_need(t, order->tier, order->file, extent)
+                              : table_need(t, order->tier, order->file);
+}
+
+/* table_need - what the File takes of a Tier, as far as is known. */
+uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file)
+{
+    uint64_t size = t->options.sizes[file];
+    if (!table_packs(t, tier, file))
+        return footprint(size);
+    return FRAME_OVERHEAD + size * RATIO_UNIT / t->ratios[tier];
+}
+
+/* table_kept_need - the room of all that is to be kept of a File: of a large one, of some of
+ * its Extents perhaps. */
+uint64_t table_kept_need(const struct table *t, uint32_t file)
+{
+    uint64_t first = t->options.first[file], sum = 0;
+    uint64_t count = t->options.first[file + 1] - first;
+    const struct monarch_table_row *rows = &t->rows[first];
+    if (!table_in_part(t, file))
+        return rows->destination == DESTINATION_TIER ? table_need(t, 0, file) : 0;
+    for (uint64_t i = 0; i < count; i++)
+        if (rows[i].destination == DESTINATION_TIER)
+            sum += table_tier_need(t, 0, file, (uint32_t)i);
+    return sum;
+}

@@ -1,0 +1,45 @@
+/* codec.h - compresses and decompresses pieces of Files with the system's libraries.
+ *
+ * The libraries are loaded when they are first needed: a node without them stores Files
+ * as they are. A coder is for one thread at a time.
+ */
+#ifndef MONARCH_CODEC_H
+#define MONARCH_CODEC_H
+
+#include "dataplane/api/api.h"
+
+enum method {
+    METHOD_NONE = 0,
+    METHOD_LZ4 = 1,  /* level 0; from 1 on lz4hc */
+    METHOD_ZSTD = 2, /* levels below 0 are the fast ones */
+};
+
+enum { SHUFFLE_MAX = 8, METHODS = 3 };
+
+struct coder;
+
+struct monarch_tried { /* a piece of a trial */
+    uint64_t bytes;
+    uint64_t room;   /* it is stored as it is if it does not fit; at most `bytes` */
+    uint64_t packed; /* its bytes then; 0: it does not fit */
+    uint64_t pack_ns, unpack_ns;
+};
+
+struct monarch_trial { /* when a trial ends */
+    uint64_t limit_ns, least;
+};
+
+MONARCH_API const char *monarch_codec_library(uint32_t method);
+MONARCH_API int monarch_coder_new(uint32_t method, int32_t level, uint32_t shuffle,
+                                  struct coder **out);
+MONARCH_API void monarch_coder_free(struct coder *c);
+MONARCH_API int monarch_coder_learn(struct coder *c, const void *dictionary, size_t n);
+MONARCH_API int64_t monarch_coder_pack(struct coder *c, const void *bytes, size_t n,
+                                       void *out, size_t room);
+MONARCH_API int monarch_coder_unpack(struct coder *c, const void *packed, size_t n,
+                                     void *out, size_t plain);
+MONARCH_API int64_t monarch_coder_try(struct coder *c, const uint8_t *bytes,
+                                      struct monarch_tried *pieces, uint64_t n,
+                                      const struct monarch_trial *trial);
+
+#endif

@@ -1,0 +1,155 @@
+/* frame.c - makes a frame piece by piece, and checks the head of one. */
+#include "dataplane/media/frame.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataplane/base/clock.h"
+#include "dataplane/media/codec.h"
+
+/* A piece that shrinks by less than a part of 21 is stored as it is: a ratio of 1.05. */
+enum { LEAST_PART = 21 };
+
+static int with_room(uint64_t plain, size_t room, struct frame **out)
+{
+    struct frame *f = calloc(1, sizeof(*f));
+    if (!f)
+        return -ENOMEM;
+    f->plain = (uint32_t)plain;
+    f->room = room;
+    f->bytes = malloc(f->room);
+    if (!f->bytes) {
+        free(f);
+        return -ENOMEM;
+    }
+    *out = f;
+    return 0;
+}
+
+/* frame_new - an empty frame for a File of this size. */
+int frame_new(uint32_t tier, uint64_t plain, struct frame **out)
+{
+    int rc = with_room(plain, frame_least_bytes(plain) + plain, out);
+    if (rc)
+        return rc;
+    (*out)->tier = tier;
+    (*out)->used = frame_least_bytes(plain);
+    return 0;
+}
+
+/* frame_new_to_come - one whose bytes a peer sends. */
+int frame_new_to_come(uint64_t plain, size_t bytes, struct frame **out)
+{
+    return with_room(plain, bytes, out);
+}
+
+/* frame_free - frees a frame, or does nothing if there is none. */
+void frame_free(struct frame **f)
+{
+    if (*f)
+        free((*f)->bytes);
+    free(*f);
+    *f = NULL;
+}
+
+static void set_length(struct frame *f, uint32_t piece, uint32_t length)
+{
+    memcpy(f->bytes + sizeof(struct frame_head) + piece * sizeof(length), &length,
+           sizeof(length));
+}
+
+/* frame_add - adds the next piece, as it is if there is no coder. -EMSGSIZE: the File has fewer bytes. */
+int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n)
+{
+    if (n > f->plain - f->added || n > PIECE_BYTES)
+        return -EMSGSIZE;
+    uint64_t began = clock_ns();
+    uint8_t *to = f->bytes + f->used;
+    int64_t got = -ENOSPC;
+    if (coder)
+        got = monarch_coder_pack(coder, bytes, n, to, n - n / LEAST_PART - 1);
+    if (got < 0 && got != -ENOSPC)
+        return (int)got;
+    if (got < 0)
+        memcpy(to, bytes, n);
+    f->any_packed |= got >= 0;
+    set_length(f, f->pieces++, got < 0 ? (uint32_t)n | FRAME_RAW : (uint32_t)got);
+    f->used += got < 0 ? n : (size_t)got;
+    f->added += (uint32_t)n;
+    f->ns += clock_ns() - began;
+    return 0;
+}
+
+/* frame_put - adds bytes of a frame as they come. -EMSGSIZE: there are too many. */
+int frame_put(struct frame *f, const void *bytes, size_t n)
+{
+    if (n > f->room - f->used)
+        return -EMSGSIZE;
+    memcpy(f->bytes + f->used, bytes, n);
+    f->used += n;
+    return 0;
+}
+
+/* frame_length - how a piece stands in a frame: its bytes, and FRAME_RAW. */
+uint32_t frame_length(const struct frame *f, uint32_t piece)
+{
+    uint32_t length;
+    memcpy(&length, f->bytes + sizeof(struct frame_head) + piece * sizeof(length),
+           sizeof(length));
+    return length;
+}
+
+/* frame_finish - writes the head of a frame that has all its pieces. */
+void frame_finish(struct frame *f, const struct frame_head *head)
+{
+    struct frame_head own = *head;
+    own.magic = FRAME_MAGIC;
+    own.plain = f->plain;
+    own.stored = (uint32_t)(f->used - sizeof(own));
+    memcpy(f->bytes, &own, sizeof(own));
+}
+
+/* frame_check - -EBADMSG unless a head, with the lengths behind it, is that of the File and
+ * the codec of another one, and all pieces stand in what is stored. */
+int frame_check(const struct frame_head *head, const uint32_t *lengths,
+                const struct frame_head *expected)
+{
+    uint32_t pieces = frame_pieces(expected->plain), left = head->plain;
+    uint64_t sum = pieces * sizeof(uint32_t);
+    if (head->magic != FRAME_MAGIC || head->plain != expected->plain ||
+        head->stored != expected->stored || head->method != expected->method ||
+        head->shuffle != expected->shuffle ||
+        memcmp(head->name, expected->name, sizeof(head->name)))
+        return -EBADMSG;
+    for (uint32_t i = 0; i < pieces; i++) {
+        uint32_t plain = left < PIECE_BYTES ? left : PIECE_BYTES;
+        uint32_t length = lengths[i] & ~FRAME_RAW;
+        if (lengths[i] & FRAME_RAW ? length != plain : length >= plain)
+            return -EBADMSG;
+        sum += length;
+        left -= plain;
+    }
+    return sum == head->stored ? 0 : -EBADMSG;
+}
+
+/* frame_accept - takes a frame all of whose bytes have come. -EBADMSG: it is not one of the size
+ * and the codec of a head. Its File has another name at the peer if its root has. */
+int frame_accept(struct frame *f, const struct frame_head *expected)
+{
+    struct frame_head head, own = *expected;
+    uint32_t lengths[FRAME_PIECES_MAX];
+    if (f->used < frame_least_bytes(f->plain))
+        return -EBADMSG;
+    memcpy(&head, f->bytes, sizeof(head));
+    f->pieces = frame_pieces(f->plain);
+    for (uint32_t i = 0; i < f->pieces; i++) {
+        lengths[i] = frame_length(f, i);
+        f->any_packed |= !(lengths[i] & FRAME_RAW);
+    }
+    own.stored = (uint32_t)(f->used - sizeof(head));
+    memcpy(own.name, head.name, sizeof(own.name));
+    f->digest = head.digest;
+    f->added = f->plain;
+    return frame_check(&head, lengths, &own);
+}

@@ -1,0 +1,67 @@
+/* pack_room.c - gives back the room of frames that no File has any more: page by page, as soon
+ * as nothing that is needed stands in one, and all of it when a segment is empty.
+ */
+#include "dataplane/media/pack_room.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/media/pack_index.h"
+
+enum { ROOM_PAGE = 4096, ROOM_PAGES = 2 * PACK_BYTES_MAX / ROOM_PAGE };
+
+static uint64_t min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* punch - gives pages back; 0 if the file system cannot. */
+static uint64_t punch(const struct pack_segment *s, uint64_t first, uint64_t end)
+{
+    uint64_t n = (end - first) * ROOM_PAGE;
+    if (!n || fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        (off_t)(first * ROOM_PAGE), (off_t)n))
+        return 0;
+    return n;
+}
+
+/* pack_room_bury - bytes of a segment are in no frame that a File has; returns what of its
+ * room is given back. */
+uint64_t pack_room_bury(struct pack_segment *s, uint64_t offset, uint64_t bytes)
+{
+    uint64_t end = offset + bytes, from = offset / ROOM_PAGE, freed = 0;
+    uint64_t page = from;
+    s->stuck = false;
+    if (!s->dead)
+        s->dead = calloc(ROOM_PAGES, sizeof(*s->dead));
+    if (!s->dead || end > (uint64_t)ROOM_PAGES * ROOM_PAGE)
+        return 0;
+    for (uint64_t at = offset; at < end; page++) {
+        uint64_t next = min(end, (page + 1) * ROOM_PAGE);
+        s->dead[page] = (uint16_t)(s->dead[page] + (next - at));
+        at = next;
+        if (s->dead[page] >= ROOM_PAGE)
+            continue;
+        freed += punch(s, from, page);
+        from = page + 1;
+    }
+    freed += punch(s, from, page);
+    s->room -= min(s->room, freed);
+    return freed;
+}
+
+/* pack_room_empty - drops all that is in a segment; returns the room that it took. */
+uint64_t pack_room_empty(struct pack_segment *s)
+{
+    uint64_t freed = s->room;
+    s->held = 0;
+    s->dropped = true;
+    if (ftruncate(s->fd, 0))
+        return 0;
+    s->room = s->bytes = 0;
+    if (s->dead)
+        memset(s->dead, 0, ROOM_PAGES * sizeof(*s->dead));
+    return freed;
+}

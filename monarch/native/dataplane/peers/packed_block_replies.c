@@ -1,0 +1,162 @@
+/* packed_block_replies.c - gives peers Blocks of large Files out of the frames of this node,
+ * without decoding them and without room in its Pool.
+ *
+ * A piece that has shrunk is sent as it is, behind the checksums that the Blocks had when they
+ * came: the peer compares what it has decoded with them. Of one that is stored as it is the
+ * Blocks alone are sent, like any others.
+ */
+#include "dataplane/peers/peer_server.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/media/packed_seal.h"
+#include "dataplane/transfers/packing.h"
+#include "dataplane/extents/staging_table.h"
+#include "dataplane/base/syscalls.h"
+#include "shared/catalog.h"
+#include "shared/xxh3.h"
+
+struct sent_piece { /* of a frame, with Blocks that a peer asks for */
+    uint32_t file, extent;
+    struct block_run run;
+    struct unpacking frame;
+    uint64_t digests[FRAME_BLOCKS_MAX]; /* of the Blocks of the run */
+    uint64_t offset;                    /* of what is sent, in its segment */
+    size_t bytes;
+    bool raw;
+};
+
+/* find - the frame with the Blocks of a request, if the peer can decode it. */
+static bool find(struct engine *e, const struct pending_request *p,
+                 struct sent_piece *out)
+{
+    *out = (struct sent_piece){.file = p->file,
+                               .extent = p->extent / EXTENT_BLOCKS,
+                               .run = {p->extent, p->blocks}};
+    return p->packing && e->packs &&
+           packs_take(e->packs, packs_row(e->packs, p->file, out->extent),
+                      &out->frame) &&
+           packs_id(e->packs, out->frame.tier, p->file) == p->packing &&
+           partial_digests(e, p->file, out->run, out->digests);
+}
+
+/* server_piece_there - the Blocks of a request can be sent packed. */
+bool server_piece_there(struct server *s, const struct pending_request *p)
+{
+    struct sent_piece piece;
+    return find(s->engine, p, &piece);
+}
+
+/* read_head - -EBADMSG: it is no head of a frame of this Extent. */
+static int read_head(struct engine *e, struct sent_piece *out, uint64_t size)
+{
+    struct unpacking *u = &out->frame;
+    struct frame_head expected;
+    uint32_t plain = (uint32_t)frame_extent_bytes(size, out->extent);
+    size_t table = frame_pieces(plain) * sizeof(uint32_t);
+    uint8_t bytes[sizeof(u->head) + sizeof(u->lengths)];
+    size_t n = sizeof(u->head) + table;
+    if (file_read_at(u->fd, bytes, n, u->place.offset) != (ssize_t)n)
+        return -EBADMSG;
+    memcpy(&u->head, bytes, sizeof(u->head));
+    memcpy(u->lengths, bytes + sizeof(u->head), table);
+    packs_head(packs_codec(e->packs, u->tier, out->file), &expected);
+    expected.plain = plain;
+    expected.stored = u->place.bytes - (uint32_t)sizeof(u->head);
+    packing_file_name(e, out->file, expected.name);
+    return frame_check(&u->head, u->lengths, &expected);
+}
+
+/* find_bytes - which bytes of the segment are to be sent. */
+static void find_bytes(struct sent_piece *out, uint64_t size)
+{
+    const struct unpacking *u = &out->frame;
+    uint32_t number = out->run.first % EXTENT_BLOCKS / FRAME_BLOCKS_MAX;
+    out->offset = u->place.offset + frame_least_bytes(u->head.plain);
+    for (uint32_t i = 0; i < number; i++)
+        out->offset += u->lengths[i] & ~FRAME_RAW;
+    out->raw = u->lengths[number] & FRAME_RAW;
+    out->bytes = u->lengths[number] & ~FRAME_RAW;
+    if (!out->raw)
+        return;
+    out->offset += (uint64_t)(out->run.first % FRAME_BLOCKS_MAX) * BLOCK_BYTES;
+    out->bytes = (size_t)frame_block_bytes(size, out->run.first, out->run.count);
+}
+
+/* as_they_came - Blocks that are stored as they are have their checksums. */
+static bool as_they_came(const struct sent_piece *piece, const uint8_t *bytes)
+{
+    uint64_t digests[FRAME_BLOCKS_MAX];
+    blocks_digest(bytes, piece->bytes, digests);
+    return memcmp(digests, piece->digests, piece->run.count * sizeof(*digests)) == 0;
+}
+
+/* read_piece - the bytes of the reply, and how many; -EAGAIN: the frame was given up, or is
+ * damaged and is given up now; -ENOENT: they are more than one chunk. */
+static int read_piece(struct engine *e, struct sent_piece *piece, uint8_t *out,
+                      uint64_t *n)
+{
+    uint64_t size = catalog_entry(e->catalog, piece->file, NULL)->size;
+    uint64_t row = packs_row(e->packs, piece->file, piece->extent);
+    int rc = read_head(e, piece, size);
+    if (!rc)
+        find_bytes(piece, size);
+    size_t front = piece->raw ? 0 : piece->run.count * sizeof(uint64_t);
+    if (!rc && front + piece->bytes > CHUNK_BYTES)
+        return -ENOENT;
+    if (!rc && file_read_at(piece->frame.fd, out + front, piece->bytes,
+                            piece->offset) != (ssize_t)piece->bytes)
+        rc = -EBADMSG;
+    if (!rc && piece->raw && !as_they_came(piece, out))
+        rc = -EBADMSG;
+    memcpy(out, piece->digests, front);
+    *n = front + piece->bytes;
+    if (!rc)
+        return 0;
+    if (!packs_moved(e->packs, row, &piece->frame.place)) {
+        extent_forget(e, piece->file, piece->extent);
+        table_count_dropped(e->table);
+    }
+    return -EAGAIN;
+}
+
+/* certify - the seal of the bytes, or their checksum where the nodes make no seals. */
+static int certify(struct engine *e, const struct pending_request *p, bool raw,
+                   const uint8_t *bytes, struct frame_reply *head)
+{
+    struct extent_name name = {p->file, p->extent, head->size, p->blocks};
+    if (!raw)
+        name = packed_blocks_name(p->file, p->extent, p->blocks, p->packing,
+                                  head->size);
+    if (!e->sealer) {
+        head->digest = xxh3(bytes, head->size, 0);
+        return 0;
+    }
+    int rc = seal_nonce(&head->seal);
+    return rc ? rc : seal_make(e->sealer, &name, bytes, &head->seal);
+}
+
+/* server_piece_attach - reads the bytes of a reply out of a frame. -ENOENT: there is none;
+ * -EAGAIN: the peer is to ask again. */
+int server_piece_attach(struct server *s, const struct pending_request *p,
+                        struct reply *out)
+{
+    struct sent_piece piece;
+    if (!find(s->engine, p, &piece))
+        return -ENOENT;
+    if (!(out->bytes = server_take_buffer(s)))
+        return -EAGAIN;
+    int rc = read_piece(s->engine, &piece, out->bytes, &out->head.size);
+    rc = rc ? rc : certify(s->engine, p, piece.raw, out->bytes, &out->head);
+    if (rc) {
+        server_return_buffer(s, &out->bytes);
+        out->head.size = 0;
+        return rc == -ENOENT ? rc : -EAGAIN;
+    }
+    out->head.packed = piece.raw ? 0 : FRAME_IS_PACKED;
+    out->left = out->head.size;
+    out->offset = 0;
+    return 0;
+}

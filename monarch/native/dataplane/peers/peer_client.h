@@ -1,0 +1,170 @@
+/* peer_client.h - the client that fetches Files from peers, and its connections. The
+ * public name of the client is struct receiver, see api_peers.h. */
+#ifndef MONARCH_PEER_CLIENT_H
+#define MONARCH_PEER_CLIENT_H
+
+#include "dataplane/base/poller.h"
+#include "dataplane/base/ring.h"
+#include "dataplane/transfers/transfer.h"
+#include "dataplane/peers/wire.h"
+
+enum {
+    REQUESTS_MAX = 64,  /* of one connection without reply: the server's PIPELINE_MAX */
+    REQUESTS_AHEAD = 4, /* of them for one File */
+    IN_FLIGHT_MAX = 64, /* fetches of one connection */
+    CLIENT_THREADS_MAX = 16,
+    SPARES_MAX = 8,  /* buffers that a thread keeps for its connections */
+    HINTED_MAX = 64, /* fetches for hints and fill, beyond which hints wait */
+    HINTED_BYTES_MAX = 8 << 20,
+    FETCHES_MAX = 4096, /* orders that are not collected yet */
+    WANTS_MAX = 4096,
+    CLIENT_PEERS_MAX = 1 << 16,
+    CLIENT_TICK_MS = 50,      /* period of the check for time-outs */
+    SIGNAL_MS = 10,           /* how late Python may be woken for arrivals */
+    SILENT_MS = 1000,         /* ten acknowledgements are due in this time */
+    RECEIVE_PIECE = 64 << 10, /* bytes of one recv() at least */
+    RECEIVE_TURN = 4 << 20,   /* bytes after which other peers get their turn */
+    RECEIVE_BUFFER_BYTES = CHUNK_BYTES + 2 * RECEIVE_PIECE,
+};
+
+struct queued_fetch { /* an order that has not begun */
+    struct monarch_order order;
+    uint64_t since_ns;
+    bool wanted; /* see struct fetch */
+};
+
+struct fetch { /* of one File, or of some of its Blocks */
+    struct monarch_order order;
+    struct transfer transfer;
+    uint32_t extents, requested, received; /* or pieces of FRAME_BLOCKS_MAX Blocks */
+    uint32_t packing, packing_tier; /* it may come packed so, see packs_id(); or 0 */
+    uint32_t open;                  /* requests without reply */
+    uint64_t began_ns, progress_ns;
+    uint64_t come; /* how far the peer has said to have come with the File */
+    bool used;
+    bool pending; /* the peer has acknowledged a request and not begun its reply */
+    bool ended;   /* its arrival is queued; only its open requests are waited for */
+    bool wanted;  /* programs wait for Blocks that fill has ordered */
+    bool tells;   /* the peer is to hear that */
+};
+
+struct sent_request {
+    struct frame_request request;
+    struct fetch *fetch; /* NULL: free */
+};
+
+struct client_connection {
+    int fd;
+    uint32_t peer, events;
+    uint64_t progress_ns; /* when a reply came last, or a piece of one */
+    uint64_t heard_ns;    /* when any byte came last, or the first request was sent */
+    uint64_t sequence;
+    struct ring queue; /* struct queued_fetch */
+    struct fetch fetches[IN_FLIGHT_MAX];
+    struct sent_request requests[REQUESTS_MAX];
+    uint32_t open;                /* requests without reply */
+    struct sent_request *current; /* whose bytes are coming */
+    struct frame_reply head;
+    uint64_t left; /* of these bytes */
+    size_t first, fill;
+    uint8_t *buffer; /* NULL while there are no bytes in it */
+    size_t out_bytes;
+    uint8_t out[REQUESTS_MAX * sizeof(struct frame_request)];
+};
+
+struct client_thread { /* and the peers that it fetches from */
+    struct receiver *receiver;
+    uint32_t number;
+    uint32_t running; /* orders that it has taken */
+    struct poller poller;
+    uint8_t *spares[SPARES_MAX];
+    uint32_t spare_count;
+    struct ring commands; /* struct peer_command; under the lock */
+    struct ring orders;   /* struct monarch_order; under the lock */
+    struct ring wants;    /* struct block_want; under the lock */
+};
+
+struct receiver {
+    struct engine *engine;
+    struct monarch_receiver_options options;
+    struct monarch_traffic *traffic;        /* per peer */
+    struct client_connection **connections; /* per peer; used by its thread alone */
+    struct client_thread threads[CLIENT_THREADS_MAX];
+    pthread_mutex_t lock; /* guards the rings of the threads and the rest */
+    struct ring done;     /* struct monarch_completion */
+    uint32_t outstanding; /* orders that have not ended or are not collected */
+    uint64_t background, background_bytes; /* of these, by fill */
+    struct event_fd event_fd;
+    bool failed; /* an arrival in `done` is worth waking Python for */
+};
+
+/* client_thread_of - the thread that fetches from a peer. */
+static inline struct client_thread *client_thread_of(struct receiver *r, uint32_t peer)
+{
+    return &r->threads[peer % r->options.threads];
+}
+
+/* receiver_has_room - what is fetched unasked leaves connections for what programs ask. */
+static inline bool receiver_has_room(struct receiver *r)
+{
+    pthread_mutex_lock(&r->lock);
+    bool room = r->background < HINTED_MAX && r->background_bytes < HINTED_BYTES_MAX;
+    pthread_mutex_unlock(&r->lock);
+    return room;
+}
+
+/* client_idle - a connection has no requests and no orders. */
+static inline bool client_idle(const struct client_connection *c)
+{
+    return !c->open && !c->queue.count;
+}
+
+/* peer_client.c */
+bool receiver_push(struct receiver *r, const struct monarch_order *order);
+void receiver_want_blocks(struct receiver *r, const struct block_want *wanted);
+void receiver_wake(struct receiver *r);
+
+/* peer_client_connection.c */
+struct client_connection *client_new(uint32_t peer, int fd);
+bool client_want(struct client_connection *c, const struct block_want *wanted);
+int client_receive(struct receiver *r, struct client_connection *c);
+int client_send(struct receiver *r, struct client_connection *c, uint64_t now);
+bool client_silent(const struct receiver *r, const struct client_connection *c,
+                   uint64_t now);
+void client_expire(struct receiver *r, struct client_connection *c, uint64_t now);
+void client_end(struct receiver *r, struct client_connection *c, int status);
+
+/* peer_fetch.c */
+int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order *order,
+                uint64_t now);
+int fetch_extent_begin(struct receiver *r, struct fetch *f,
+                       const struct frame_reply *head);
+int fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
+              const uint8_t *bytes, size_t n);
+int fetch_extent_end(struct receiver *r, struct fetch *f,
+                     const struct frame_reply *head);
+void fetch_end(struct receiver *r, struct fetch *f, int status);
+uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file,
+                                uint32_t blocks);
+void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status);
+void arrivals_signal(struct receiver *r, bool all);
+
+/* packed_fetch.c */
+void packed_fetch_request(const struct fetch *f, struct frame_request *out);
+int packed_fetch_begin(struct fetch *f, const struct frame_reply *head);
+int packed_fetch_add(struct fetch *f, const uint8_t *bytes, size_t n);
+int packed_fetch_end(struct receiver *r, struct fetch *f,
+                     const struct frame_reply *head);
+
+/* peer_block_fetch.c */
+int block_fetch_begin(struct receiver *r, struct fetch *f);
+void block_fetch_request(const struct fetch *f, uint32_t number,
+                         struct frame_request *out);
+struct frame_request block_fetch_want(const struct receiver *r, const struct fetch *f);
+int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
+                    const uint8_t *bytes);
+int block_fetch_end(struct receiver *r, struct fetch *f, int status);
+void block_fetch_refuse(struct receiver *r, const struct monarch_order *order,
+                        int status);
+
+#endif

@@ -1,0 +1,408 @@
+/* peer_client_connection.c - sends requests to one peer, reads its replies and ends what is
+ * late. */
+#include "dataplane/peers/peer_client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "shared/progress.h"
+
+static struct monarch_traffic *traffic_of(struct receiver *r,
+                                          const struct client_connection *c)
+{
+    return &r->traffic[c->peer];
+}
+
+/* client_new - a connection without requests; NULL: no memory. */
+struct client_connection *client_new(uint32_t peer, int fd)
+{
+    struct client_connection *c = calloc(1, sizeof(*c));
+    if (!c)
+        return NULL;
+    c->fd = fd;
+    c->peer = peer;
+    if (!ring_init(&c->queue, sizeof(struct queued_fetch), FETCHES_MAX))
+        return c;
+    free(c);
+    return NULL;
+}
+
+/* close_request - frees a request after its reply. */
+static void close_request(struct client_connection *c, struct sent_request *a)
+{
+    struct fetch *f = a->fetch;
+    c->progress_ns = clock_ns();
+    a->fetch = NULL;
+    c->open--;
+    f->open--;
+    if (f->ended && !f->open)
+        f->used = false;
+}
+
+/* end_reply - the last byte of the current reply has come. */
+static void end_reply(struct receiver *r, struct client_connection *c)
+{
+    struct fetch *f = c->current->fetch;
+    if (!f->ended) {
+        int rc = fetch_extent_end(r, f, &c->head);
+        if (rc)
+            fetch_end(r, f, rc < 0 ? rc : 0);
+    }
+    close_request(c, c->current);
+    c->current = NULL;
+}
+
+/* note_come - how far the peer has come with a File. A peer that goes on is not late with
+ * Blocks: others of the File are asked for, too. */
+static void note_come(struct receiver *r, struct fetch *f, uint64_t come)
+{
+    progress_store(r->engine->requests, f->order.file, (uint32_t)come);
+    if (f->order.block_count && come != f->come)
+        f->progress_ns = clock_ns();
+    f->come = come;
+}
+
+/* begin_reply - checks the header of a reply and prepares for its bytes. */
+static int begin_reply(struct receiver *r, struct client_connection *c)
+{
+    struct monarch_traffic *traffic = traffic_of(r, c);
+    struct sent_request *a = &c->requests[c->head.id % REQUESTS_MAX];
+    struct fetch *f = a->fetch;
+    if (!f || frame_check_reply(r->engine->catalog, &a->request, &c->head))
+        return -EPROTO;
+    f->pending = c->head.status == -EINPROGRESS;
+    if (f->pending && c->head.digest && !f->ended)
+        note_come(r, f, c->head.digest);
+    if (f->pending)
+        return 0;
+    if (c->head.status) {
+        traffic_add(&traffic->refused, 1);
+        if (!f->ended)
+            fetch_end(r, f, c->head.status);
+        close_request(c, a);
+        return 0;
+    }
+    int rc = f->ended ? 0 : fetch_extent_begin(r, f, &c->head);
+    if (rc == -EPROTO)
+        return rc;
+    if (rc)
+        fetch_end(r, f, rc);
+    traffic_add(&traffic->replies, 1);
+    c->current = a;
+    c->left = c->head.size;
+    if (!c->left)
+        end_reply(r, c);
+    return 0;
+}
+
+/* wanted - how many bytes the next step needs. */
+static size_t wanted(const struct client_connection *c)
+{
+    if (!c->current)
+        return sizeof(c->head);
+    return c->left < CHUNK_BYTES ? c->left : CHUNK_BYTES;
+}
+
+static void take_chunk(struct receiver *r, struct client_connection *c, size_t n)
+{
+    struct fetch *f = c->current->fetch;
+    if (!f->ended) {
+        int rc = fetch_add(r, f, &c->head, c->buffer + c->first, n);
+        if (rc)
+            fetch_end(r, f, rc);
+    }
+    c->left -= n;
+    traffic_add(&traffic_of(r, c)->bytes, n);
+    if (!c->left)
+        end_reply(r, c);
+}
+
+/* consume - processes the complete headers and chunks in the buffer. */
+static int consume(struct receiver *r, struct client_connection *c)
+{
+    for (size_t n; (n = wanted(c)) <= c->fill - c->first; c->first += n) {
+        int rc = 0;
+        if (c->current)
+            take_chunk(r, c, n);
+        else {
+            memcpy(&c->head, c->buffer + c->first, sizeof(c->head));
+            rc = begin_reply(r, c);
+        }
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* take_buffer - only a connection with unread bytes has one: there may be thousands. */
+static bool take_buffer(struct client_thread *t, struct client_connection *c)
+{
+    if (!c->buffer && t->spare_count)
+        c->buffer = t->spares[--t->spare_count];
+    else if (!c->buffer)
+        c->buffer = malloc(RECEIVE_BUFFER_BYTES);
+    return c->buffer;
+}
+
+static void return_buffer(struct client_thread *t, struct client_connection *c)
+{
+    if (c->first < c->fill)
+        return;
+    if (t->spare_count < SPARES_MAX)
+        t->spares[t->spare_count++] = c->buffer;
+    else
+        free(c->buffer);
+    c->buffer = NULL;
+    c->first = c->fill = 0;
+}
+
+/* receive - reads what is needed and the header behind it, at least RECEIVE_PIECE bytes
+ * if they are there; the number of bytes or -errno. */
+static ssize_t receive(struct client_connection *c)
+{
+    size_t unread = c->fill - c->first, more = wanted(c) - unread + sizeof(c->head);
+    more = more < RECEIVE_PIECE ? RECEIVE_PIECE : more;
+    if (!unread || c->first + unread + more > RECEIVE_BUFFER_BYTES) {
+        memmove(c->buffer, c->buffer + c->first, unread);
+        c->first = 0;
+        c->fill = unread;
+    }
+    ssize_t n = recv(c->fd, c->buffer + c->fill, more, 0);
+    if (n > 0)
+        c->fill += (size_t)n;
+    return n < 0 ? -errno : n;
+}
+
+/* note_progress - notes that bytes have come, perhaps for a File. */
+static void note_progress(struct client_connection *c)
+{
+    c->heard_ns = clock_ns();
+    if (c->current)
+        c->current->fetch->progress_ns = c->progress_ns = c->heard_ns;
+}
+
+/* request_extent - puts the request for the next Extent of a File into the send
+ * buffer. */
+static void request_extent(struct receiver *r, struct client_connection *c,
+                           struct fetch *f, uint64_t now)
+{
+    uint32_t slot = 0;
+    while (c->requests[slot].fetch)
+        slot++;
+    struct sent_request *a = &c->requests[slot];
+    a->fetch = f;
+    a->request = frame_request_make(r->engine->catalog,
+                                    ++c->sequence * REQUESTS_MAX + slot, f->order.file,
+                                    f->requested);
+    if (f->order.block_count)
+        block_fetch_request(f, f->requested, &a->request);
+    else if (f->packing)
+        packed_fetch_request(f, &a->request);
+    f->requested++;
+    f->open++;
+    if (!c->open++)
+        c->heard_ns = now;
+    memcpy(c->out + c->out_bytes, &a->request, sizeof(a->request));
+    c->out_bytes += sizeof(a->request);
+    traffic_add(&traffic_of(r, c)->requests, 1);
+}
+
+static bool may_request(const struct client_connection *c, const struct fetch *f)
+{
+    return f->used && !f->ended && f->requested < f->extents &&
+           f->open < REQUESTS_AHEAD && c->open < REQUESTS_MAX &&
+           c->out_bytes + sizeof(struct frame_request) <= sizeof(c->out);
+}
+
+/* tell_wanted - puts it into the send buffer that programs wait for the Blocks of a fetch. */
+static void tell_wanted(struct receiver *r, struct client_connection *c,
+                        struct fetch *f)
+{
+    struct frame_request request = block_fetch_want(r, f);
+    if (c->out_bytes + sizeof(request) > sizeof(c->out))
+        return; /* with the next requests */
+    memcpy(c->out + c->out_bytes, &request, sizeof(request));
+    c->out_bytes += sizeof(request);
+    f->tells = false;
+}
+
+static bool is_fill(const struct monarch_order *order, const struct block_want *wanted)
+{
+    return order->kind & MONARCH_BACKGROUND && order_has_blocks(order, wanted);
+}
+
+/* client_want - programs wait for Blocks that fill has ordered; true: the peer is to hear
+ * that. */
+bool client_want(struct client_connection *c, const struct block_want *wanted)
+{
+    bool tells = false;
+    for (uint32_t i = 0; i < IN_FLIGHT_MAX; i++) {
+        struct fetch *f = &c->fetches[i];
+        if (!f->used || f->ended || f->wanted || !is_fill(&f->order, wanted))
+            continue;
+        f->wanted = tells = true;
+        f->tells = f->requested > 0;
+    }
+    for (uint32_t i = 0; i < c->queue.count; i++) {
+        struct queued_fetch *w = ring_at(&c->queue, i);
+        w->wanted = w->wanted || is_fill(&w->order, wanted);
+    }
+    return tells;
+}
+
+/* begin_queued - begins a queued order if the place is free. */
+static void begin_queued(struct receiver *r, struct client_connection *c,
+                         struct fetch *f, uint64_t now)
+{
+    struct queued_fetch next;
+    while (!f->used && ring_pop(&c->queue, &next)) {
+        int rc = fetch_begin(r, f, &next.order, now);
+        f->wanted = next.wanted;
+        if (rc)
+            fetch_end(r, f, rc);
+    }
+}
+
+/* client_send - begins queued orders and sends requests, within the limits of both. */
+int client_send(struct receiver *r, struct client_connection *c, uint64_t now)
+{
+    for (uint32_t i = 0; i < r->options.in_flight; i++) {
+        struct fetch *f = &c->fetches[i];
+        begin_queued(r, c, f, now);
+        while (may_request(c, f))
+            request_extent(r, c, f, now);
+        if (f->used && !f->ended && f->tells)
+            tell_wanted(r, c, f);
+    }
+    if (!c->out_bytes)
+        return 0;
+    ssize_t n = send(c->fd, c->out, c->out_bytes, MSG_NOSIGNAL);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -ECONNRESET;
+    c->out_bytes -= (size_t)n;
+    memmove(c->out, c->out + n, c->out_bytes);
+    return 0;
+}
+
+/* receive_piece - reads and processes one piece; the number of bytes or -errno. */
+static ssize_t receive_piece(struct receiver *r, struct client_connection *c)
+{
+    ssize_t n = receive(c);
+    if (n == 0)
+        return -ECONNRESET;
+    if (n < 0)
+        return n == -EAGAIN || n == -EINTR ? n : -ECONNRESET;
+    int rc = consume(r, c);
+    if (rc)
+        return rc;
+    note_progress(c);
+    return n;
+}
+
+static int receive_turn(struct receiver *r, struct client_connection *c)
+{
+    for (ssize_t turn = RECEIVE_TURN; turn > 0;) {
+        uint32_t open = c->open;
+        ssize_t n = receive_piece(r, c);
+        if (n == -EAGAIN)
+            return 0;
+        if (n < 0 && n != -EINTR)
+            return (int)n;
+        int rc = c->open < open ? client_send(r, c, c->heard_ns) : 0;
+        if (rc)
+            return rc;
+        turn -= n > 0 ? n : 0;
+    }
+    return 0;
+}
+
+/* client_receive - reads replies, and sends the next requests as soon as one is
+ * complete, so that the peer sends while this node writes. -EPROTO: a reply is
+ * malformed or does not match its request; -ECONNRESET: the connection is closed. */
+int client_receive(struct receiver *r, struct client_connection *c)
+{
+    struct client_thread *t = client_thread_of(r, c->peer);
+    if (!take_buffer(t, c))
+        return -ENOMEM;
+    int rc = receive_turn(r, c);
+    if (!rc)
+        return_buffer(t, c);
+    return rc;
+}
+
+/* silence_ns - how long a peer may send nothing while requests are acknowledged. */
+static uint64_t silence_ns(const struct receiver *r)
+{
+    return clock_later(r->options.react_ms, SILENT_MS) * MS_NS;
+}
+
+/* client_silent - a reply or acknowledgement is overdue. */
+bool client_silent(const struct receiver *r, const struct client_connection *c,
+                   uint64_t now)
+{
+    return c->open && now >= c->heard_ns + r->options.react_ms * MS_NS;
+}
+
+/* is_late - no byte of the File has come in time, or the peer has sent nothing at
+ * all. */
+static bool is_late(const struct receiver *r, const struct client_connection *c,
+                    const struct fetch *f, uint64_t now)
+{
+    if (!f->used || f->ended)
+        return false;
+    uint64_t react = f->pending ? silence_ns(r) : r->options.react_ms * MS_NS;
+    return now >= f->progress_ns + r->options.timeout_ms * MS_NS ||
+           (f->open && now >= clock_later(f->progress_ns, c->heard_ns) + react);
+}
+
+/* is_stuck - a queued order waits for a connection that makes no progress. */
+static bool is_stuck(const struct receiver *r, const struct client_connection *c,
+                     const struct queued_fetch *w, uint64_t now)
+{
+    return now >= clock_later(w->since_ns, c->progress_ns) +
+                      r->options.timeout_ms * MS_NS ||
+           now >= clock_later(w->since_ns, c->heard_ns) + silence_ns(r);
+}
+
+/* client_expire - ends the fetches that are late; queued orders wait as long as bytes
+ * come for others. */
+void client_expire(struct receiver *r, struct client_connection *c, uint64_t now)
+{
+    const struct queued_fetch *w;
+    for (uint32_t i = 0; i < r->options.in_flight; i++) {
+        struct fetch *f = &c->fetches[i];
+        if (!is_late(r, c, f, now))
+            continue;
+        traffic_add(&traffic_of(r, c)->late, 1);
+        f->transfer.step = MONARCH_STEP_READ;
+        fetch_end(r, f, -ETIMEDOUT);
+    }
+    while ((w = ring_peek(&c->queue)) && is_stuck(r, c, w, now)) {
+        struct queued_fetch late;
+        ring_pop(&c->queue, &late);
+        traffic_add(&traffic_of(r, c)->late, 1);
+        fetch_refuse(r, &late.order, -ETIMEDOUT);
+    }
+}
+
+/* client_end - closes and frees the connection; all its orders end with this status. */
+void client_end(struct receiver *r, struct client_connection *c, int status)
+{
+    struct queued_fetch next;
+    for (uint32_t i = 0; i < r->options.in_flight; i++) {
+        struct fetch *f = &c->fetches[i];
+        if (!f->used || f->ended)
+            continue;
+        f->transfer.step = MONARCH_STEP_READ;
+        fetch_end(r, f, status);
+    }
+    while (ring_pop(&c->queue, &next))
+        fetch_refuse(r, &next.order, status);
+    close(c->fd);
+    ring_free(&c->queue);
+    free(c->buffer);
+    free(c);
+}

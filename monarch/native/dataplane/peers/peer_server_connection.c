@@ -1,0 +1,395 @@
+/* peer_server_connection.c - reads the requests of a peer and sends the replies by
+ * sendfile(). */
+#include "dataplane/peers/peer_server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "dataplane/demand/demand.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/staging_table.h"
+#include "dataplane/transfers/transfer.h"
+#include "shared/catalog.h"
+#include "shared/progress.h"
+
+enum { PENDING = 1 };
+
+static struct monarch_traffic *traffic_of(struct server *s,
+                                          const struct server_connection *c)
+{
+    return &s->traffic[c->peer];
+}
+
+/* is_here - the node has the File, in a form or another. */
+static bool is_here(const struct engine *e, uint32_t file)
+{
+    return STATE_OF(replica_load(e->catalog, file)) == REPLICA_READY ||
+           (e->packs && table_comes_back(e->table, file));
+}
+
+/* note_state - what there is of a File when a request comes. */
+static void note_state(struct server *s, struct pending_request *p)
+{
+    p->ready = p->blocks ? server_blocks_there(s, p) : is_here(s->engine, p->file);
+    p->failures = p->blocks ? partial_failures(s->engine, p->file) : 0;
+}
+
+/* take_frame - turns a frame into a pending request. */
+static int take_frame(struct server *s, struct server_connection *c,
+                      const struct frame_request *f, uint64_t now)
+{
+    int rc = frame_check_request(s->engine->catalog, f);
+    if (rc == -EPROTO)
+        return rc;
+    if (f->kind == FRAME_WANTED) {
+        if (!rc)
+            server_blocks_want(s, c, f);
+        return 0;
+    }
+    struct pending_request *p = &c->pending[c->pending_count++];
+    *p = (struct pending_request){.id = f->id,
+                                  .since_ns = now,
+                                  .file = f->file,
+                                  .extent = f->extent,
+                                  .packing = f->packing,
+                                  .blocks = f->blocks,
+                                  .wanted = f->wanted,
+                                  .flags = f->flags,
+                                  .status = rc};
+    if (!rc)
+        note_state(s, p);
+    traffic_add(&traffic_of(s, c)->requests, 1);
+    return 0;
+}
+
+/* take_frames - turns the complete frames in the buffer into pending requests. */
+static int take_frames(struct server *s, struct server_connection *c)
+{
+    size_t at = 0;
+    uint64_t now = clock_ns();
+    for (; c->in_bytes - at >= sizeof(struct frame_request);
+         at += sizeof(struct frame_request)) {
+        struct frame_request f;
+        memcpy(&f, c->in + at, sizeof(f));
+        int rc = take_frame(s, c, &f, now);
+        if (rc)
+            return rc;
+    }
+    c->in_bytes -= at;
+    memmove(c->in, c->in + at, c->in_bytes);
+    return 0;
+}
+
+/* connection_read - reads as many requests as there is room for; -EPROTO: one of them
+ * is malformed; -ECONNRESET: the peer has closed the connection. */
+int connection_read(struct server *s, struct server_connection *c)
+{
+    size_t room = (PIPELINE_MAX - c->pending_count) * sizeof(struct frame_request);
+    if (room <= c->in_bytes)
+        return 0;
+    ssize_t n = recv(c->fd, c->in + c->in_bytes, room - c->in_bytes, 0);
+    if (n == 0)
+        return -ECONNRESET;
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    c->in_bytes += (size_t)n;
+    return take_frames(s, c);
+}
+
+/* forward - asks for the File or the Blocks, again with each tick, as programs do. */
+static void forward(struct server *s, struct pending_request *p, uint64_t now)
+{
+    if (p->forwarded_ns && now - p->forwarded_ns < SERVER_TICK_MS * MS_NS)
+        return;
+    p->forwarded_ns = now;
+    if (p->blocks)
+        server_blocks_ask(s, p);
+    else
+        demand_for_peer(s->engine, p->file);
+}
+
+/* is_there - what is requested can be sent. */
+static bool is_there(struct server *s, const struct pending_request *p, uint64_t now)
+{
+    if (p->blocks)
+        return server_blocks_there(s, p);
+    if (server_frame_there(s, p))
+        return true;
+    return STATE_OF(replica_load(s->engine->catalog, p->file)) == REPLICA_READY &&
+           !server_frame_comes(s, p, now);
+}
+
+/* note_progress - Blocks are waited for as long as others of the File come. */
+static void note_progress(struct engine *e, struct pending_request *p, uint64_t now)
+{
+    uint32_t come = progress_load(e->requests, p->file);
+    if (come != p->come)
+        p->since_ns = now;
+    p->come = come;
+}
+
+/* reply_status - 0: the reply has bytes; -errno: it has none; or PENDING. */
+static int reply_status(struct server *s, struct pending_request *p, uint64_t now)
+{
+    struct engine *e = s->engine;
+    uint32_t root = 0;
+    if (p->status)
+        return p->status;
+    catalog_entry(e->catalog, p->file, &root);
+    if (written_load(e->flags, root, p->file))
+        return -ENOENT;
+    uint32_t word = replica_load(e->catalog, p->file);
+    if (is_there(s, p, now))
+        return 0;
+    if (STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) != REASON_NONE)
+        return -ENOENT;
+    if (p->blocks && partial_failures(e, p->file) != p->failures)
+        return -ENOENT;
+    if (p->blocks)
+        note_progress(e, p, now);
+    if (now - p->since_ns >= s->options.park_ms * MS_NS)
+        return -EAGAIN;
+    forward(s, p, now);
+    return PENDING;
+}
+
+/* follows_pending - an earlier request for the same File is pending: replies for the
+ * Extents of one File keep the order of the requests. */
+static bool follows_pending(const struct server_connection *c, uint32_t number)
+{
+    for (uint32_t i = 0; i < number && !c->pending[number].blocks; i++)
+        if (c->pending[i].file == c->pending[number].file && !c->pending[i].blocks)
+            return true;
+    return false;
+}
+
+/* same_replica - all Extents of a fetch must come from one Replica: a later Replica of
+ * the File may have other bytes, although each Extent is correct. */
+static bool same_replica(struct server_connection *c, uint64_t stamp)
+{
+    const struct frame_reply *head = &c->out.head;
+    struct fetched_file *known = NULL;
+    for (uint32_t i = 0; i < FETCHES_OPEN_MAX && !known; i++)
+        if (c->fetched[i].file == (uint64_t)head->file + 1)
+            known = &c->fetched[i];
+    if (known && head->extent)
+        return known->stamp == stamp;
+    if (!known)
+        known = &c->fetched[c->fetched_next++ % FETCHES_OPEN_MAX];
+    *known = (struct fetched_file){.file = (uint64_t)head->file + 1, .stamp = stamp};
+    return true;
+}
+
+/* attach_bytes - opens the Replica for a reply, or makes it a reply without bytes. */
+static void attach_bytes(struct server *s, struct server_connection *c, uint32_t extent)
+{
+    struct engine *e = s->engine;
+    struct reply *out = &c->out;
+    struct frame_reply *head = &out->head;
+    if (open_replicas_get(e, s->replicas, head->file, &out->single, &out->replica)) {
+        report_file(e, head->file); /* Python checks the Replica */
+        head->status = -EIO;
+        return;
+    }
+    uint64_t size = catalog_entry(e->catalog, head->file, NULL)->size;
+    if (size > EXTENT_BYTES && !same_replica(c, out->replica->stamp)) {
+        open_replicas_put(out->replica);
+        out->replica = NULL;
+        head->status = -EAGAIN; /* the peer starts again */
+        return;
+    }
+    uint64_t place = e->options.digest_first[head->file] + extent;
+    head->size = frame_extent_bytes(size, extent);
+    head->digest = __atomic_load_n(&e->options.digests[place], __ATOMIC_RELAXED);
+    head->seal = extent_seal(e, place);
+    out->offset = (int64_t)extent * EXTENT_BYTES;
+    out->left = head->size;
+}
+
+static void begin_head(struct server_connection *c, const struct pending_request *p,
+                       int status)
+{
+    c->out = (struct reply){.active = true,
+                            .head = {.magic = FRAME_REPLY_MAGIC,
+                                     .status = status,
+                                     .id = p->id,
+                                     .file = p->file,
+                                     .extent = p->extent,
+                                     .ready = p->ready ? FRAME_READY : 0}};
+}
+
+/* attach_blocks - the same of Blocks. */
+static void attach_blocks(struct server *s, struct server_connection *c,
+                          const struct pending_request *p)
+{
+    struct reply *out = &c->out;
+    int rc = server_blocks_attach(s, p, out);
+    if (!rc)
+        return;
+    server_return_buffer(s, &out->bytes);
+    out->head.status = rc == -EAGAIN ? rc : -EIO;
+    out->head.size = out->left = 0;
+}
+
+/* attach_file - the same of a File: packed, if it is there so. */
+static void attach_file(struct server *s, struct server_connection *c,
+                        const struct pending_request *p)
+{
+    struct reply *out = &c->out;
+    int rc = p->packing ? server_frame_attach(s, p, out) : -ENOENT;
+    if (rc)
+        server_return_buffer(s, &out->bytes);
+    if (rc == -ENOENT)
+        attach_bytes(s, c, p->extent);
+    else if (rc)
+        out->head.status = rc;
+}
+
+static void begin_reply(struct server *s, struct server_connection *c, uint32_t number,
+                        int status)
+{
+    const struct pending_request p = c->pending[number];
+    struct monarch_traffic *traffic = traffic_of(s, c);
+    c->pending_count--;
+    memmove(&c->pending[number], &c->pending[number + 1],
+            (c->pending_count - number) * sizeof(p));
+    begin_head(c, &p, status);
+    if (!status && p.blocks)
+        attach_blocks(s, c, &p);
+    else if (!status)
+        attach_file(s, c, &p);
+    traffic_add(c->out.head.status ? &traffic->refused : &traffic->replies, 1);
+    traffic_add(&traffic->ranges, !c->out.head.status && p.blocks);
+    traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
+}
+
+/* acknowledge_due - the peer is to hear that a request is pending: at once, then when it has
+ * heard nothing for a while. Of each large File it hears how far that has come. */
+static bool acknowledge_due(const struct engine *e, const struct server_connection *c,
+                            const struct pending_request *p, uint64_t now)
+{
+    const uint64_t tick_ns = SERVER_TICK_MS * MS_NS;
+    if (!p->acknowledged_ns || now - c->progress_ns >= tick_ns)
+        return true;
+    return (p->blocks || !p->extent) && now - p->acknowledged_ns >= tick_ns &&
+           catalog_entry(e->catalog, p->file, NULL)->size > EXTENT_BYTES;
+}
+
+/* acknowledge - begins a reply of -EINPROGRESS; false: none is due. */
+static bool acknowledge(const struct engine *e, struct server_connection *c,
+                        struct pending_request *p, uint64_t now)
+{
+    if (!acknowledge_due(e, c, p, now))
+        return false;
+    p->acknowledged_ns = now;
+    begin_head(c, p, -EINPROGRESS);
+    c->out.head.digest = progress_load(e->requests, p->file);
+    return true;
+}
+
+/* begin_next - begins the reply to the oldest request that can be answered, or the
+ * acknowledgement of one before it; false: there is nothing to send. */
+static bool begin_next(struct server *s, struct server_connection *c, uint64_t now)
+{
+    bool begun = false;
+    c->waits = false;
+    for (uint32_t i = 0; i < c->pending_count && !begun; i++) {
+        int status = follows_pending(c, i) ? PENDING
+                                           : reply_status(s, &c->pending[i], now);
+        c->waits = c->waits || status == PENDING;
+        begun = status != PENDING || acknowledge(s->engine, c, &c->pending[i], now);
+        if (status != PENDING)
+            begin_reply(s, c, i, status);
+    }
+    if (begun)
+        c->progress_ns = now;
+    return begun;
+}
+
+static ssize_t send_head(struct server_connection *c)
+{
+    struct reply *out = &c->out;
+    const int flags = MSG_NOSIGNAL | (out->left ? MSG_MORE : 0);
+    ssize_t n = send(c->fd, (const char *)&out->head + out->head_sent,
+                     sizeof(out->head) - out->head_sent, flags);
+    if (n > 0)
+        out->head_sent += (uint32_t)n;
+    return n;
+}
+
+static ssize_t send_bytes(struct server *s, struct server_connection *c)
+{
+    struct reply *out = &c->out;
+    uint64_t piece = out->left < SEND_PIECE ? out->left : SEND_PIECE;
+    ssize_t n = out->bytes ? send(c->fd, out->bytes + out->offset, piece, MSG_NOSIGNAL)
+                           : sendfile(c->fd, out->replica->fd, &out->offset, piece);
+    if (n > 0 && out->bytes)
+        out->offset += n;
+    if (n == 0) { /* the Replica was truncated: there are no correct bytes */
+        errno = EIO;
+        return -1;
+    }
+    if (n > 0) {
+        out->left -= (uint64_t)n;
+        traffic_add(&traffic_of(s, c)->bytes, (uint64_t)n);
+    }
+    return n;
+}
+
+static void end_reply(struct server *s, struct server_connection *c)
+{
+    if (c->out.replica)
+        open_replicas_put(c->out.replica);
+    if (c->out.large)
+        free(c->out.bytes);
+    else
+        server_return_buffer(s, &c->out.bytes);
+    c->out.bytes = NULL;
+    c->out.replica = NULL;
+    c->out.active = false;
+}
+
+/* send_piece - sends the next piece of a reply; the number of bytes, or -errno. */
+static ssize_t send_piece(struct server *s, struct server_connection *c, uint64_t now)
+{
+    bool head = c->out.head_sent < sizeof(c->out.head);
+    ssize_t n = head ? send_head(c) : send_bytes(s, c);
+    if (n < 0)
+        return -errno;
+    c->progress_ns = now;
+    if (c->out.head_sent == sizeof(c->out.head) && !c->out.left)
+        end_reply(s, c);
+    return n;
+}
+
+/* connection_send - sends replies until the socket is full, the turn is over or there
+ * is nothing to send; -errno: the connection is broken; -ETIMEDOUT: the peer reads
+ * nothing. */
+int connection_send(struct server *s, struct server_connection *c, uint64_t now)
+{
+    ssize_t turn = SEND_TURN;
+    while (turn > 0 && (c->out.active || begin_next(s, c, now))) {
+        ssize_t n = send_piece(s, c, now);
+        if (n == -EAGAIN) {
+            c->turn_over = false;
+            uint64_t stall_ns = s->options.stall_ms * MS_NS;
+            return now > c->progress_ns + stall_ns ? -ETIMEDOUT : 0;
+        }
+        if (n < 0 && n != -EINTR)
+            return (int)n;
+        turn -= n > 0 ? n : 0;
+    }
+    c->turn_over = turn <= 0;
+    return 0;
+}
+
+/* connection_close - closes the socket and the Replica of the current reply. */
+void connection_close(struct server *s, struct server_connection *c)
+{
+    end_reply(s, c);
+    close(c->fd);
+}

@@ -1,0 +1,154 @@
+/* origin_posix.c - opening a File at its origin, a POSIX file system, comparing it with the
+ * Catalog, and leaving no second copy of it in memory. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "dataplane/base/syscalls.h"
+#include "dataplane/transfers/transfer.h"
+#include "shared/catalog.h"
+
+/* A File that has changed so recently may have changed again since the client last asked
+ * for its attributes. */
+#define SETTLED_NS (3600 * (int64_t)SECOND_NS)
+
+enum { CALL_CACHESTAT = 451 }; /* on all architectures */
+
+enum { /* the identity: no time of access, because a copy makes the client's one stale */
+       IDENTITY = STATX_TYPE | STATX_MODE | STATX_INO | STATX_SIZE | STATX_MTIME |
+                  STATX_CTIME,
+};
+
+/* is_time - compares the parts: nanoseconds of times after 2262 overflow 64 bits. */
+static bool is_time(struct statx_timestamp t, int64_t ns)
+{
+    struct timespec expected = file_time(ns);
+    return t.tv_sec == expected.tv_sec && t.tv_nsec == (uint32_t)expected.tv_nsec;
+}
+
+/* is_settled - the File has not changed for an hour, by the clock of this node. */
+static bool is_settled(const struct transfer *t)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t since = (int64_t)now.tv_sec * (int64_t)SECOND_NS - SETTLED_NS;
+    return t->mtime_ns < since && t->ctime_ns < since;
+}
+
+static struct statx_timestamp stamp(struct timespec t)
+{
+    return (struct statx_timestamp){.tv_sec = t.tv_sec, .tv_nsec = (uint32_t)t.tv_nsec};
+}
+
+/* stat_instead - before Linux 4.11, and in sandboxes that know no statx(). */
+static int stat_instead(int fd, struct statx *out)
+{
+    struct stat st;
+    if (fstat(fd, &st))
+        return -errno;
+    *out = (struct statx){.stx_mode = (uint16_t)st.st_mode,
+                          .stx_ino = st.st_ino,
+                          .stx_size = (uint64_t)st.st_size,
+                          .stx_mtime = stamp(st.st_mtim),
+                          .stx_ctime = stamp(st.st_ctim),
+                          .stx_dev_major = major(st.st_dev),
+                          .stx_dev_minor = minor(st.st_dev)};
+    return 0;
+}
+
+/* is_as_indexed - -ESTALE unless the open source has the identity in the Catalog. Without
+ * AT_STATX_FORCE_SYNC the client answers, which costs no request where it keeps
+ * attributes. */
+static int is_as_indexed(struct transfer *t, int sync)
+{
+    struct statx st;
+    int rc = 0;
+    t->step = MONARCH_STEP_STAT;
+    if (syscall(SYS_statx, t->source, "", AT_EMPTY_PATH | sync, IDENTITY, &st))
+        rc = errno == ENOSYS || errno == EPERM ? stat_instead(t->source, &st) : -errno;
+    if (rc)
+        return rc;
+    bool same = S_ISREG(st.stx_mode) && st.stx_ino == t->ino &&
+                st.stx_size == t->size &&
+                makedev(st.stx_dev_major, st.stx_dev_minor) == t->dev &&
+                is_time(st.stx_mtime, t->mtime_ns) &&
+                is_time(st.stx_ctime, t->ctime_ns);
+    return same ? 0 : -ESTALE;
+}
+
+/* origin_same - -ESTALE unless the open File is what the Catalog says, as far as the client
+ * knows: programs that read it see as much. */
+int origin_same(struct transfer *t)
+{
+    return is_as_indexed(t, AT_STATX_SYNC_AS_STAT);
+}
+
+/* origin_unchanged - after the copy: -ESTALE unless the File is as it was when it was
+ * indexed. No time of change goes back, so that nothing has changed meanwhile; if it has
+ * changed shortly before, the server itself says so. */
+int origin_unchanged(struct transfer *t)
+{
+    return is_as_indexed(t,
+                         is_settled(t) ? AT_STATX_SYNC_AS_STAT : AT_STATX_FORCE_SYNC);
+}
+
+/* is_cached - pages of the source are in memory before this node reads it, so that others
+ * may use them. Linux tells since 6.5, and not everybody. */
+static bool is_cached(const struct transfer *t)
+{
+    struct {
+        uint64_t offset, bytes;
+    } all = {0, t->size};
+    struct {
+        uint64_t cached, dirty, writeback, evicted, evicted_recently;
+    } pages = {0};
+    return !syscall(CALL_CACHESTAT, t->source, &all, &pages, 0) && pages.cached;
+}
+
+/* is_mapped - a program has mapped the File at the origin, and reads its pages. */
+static bool is_mapped(const struct engine *e, uint32_t file)
+{
+    const struct flags *f = e->flags;
+    const _Atomic uint8_t *whole = (const _Atomic uint8_t *)f + f->whole;
+    return f->whole &&
+           atomic_load_explicit(&whole[file], memory_order_relaxed) == WHOLE_MAPPED;
+}
+
+/* origin_drop - lets the kernel forget what was read of a large File: the Tier has it now.
+ * Of small Files that would cost a third of their copy. */
+void origin_drop(const struct engine *e, const struct transfer *t, uint64_t offset,
+                 uint64_t n)
+{
+    if (t->drops_pages && !is_mapped(e, t->order.file))
+        posix_fadvise(t->source, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
+}
+
+/* open_entry - opens the first Entry of a File: O_NONBLOCK in case it is a FIFO by now,
+ * and O_NOATIME where the kernel permits it. */
+static int open_entry(const struct engine *e, const struct transfer *t)
+{
+    char path[PATH_MAX];
+    const struct entry *entry = catalog_entry(e->catalog, t->order.file, NULL);
+    bool outer = index_is_outer(catalog_block(e->catalog, t->root), entry);
+    bool quiet = e->euid == 0 || e->euid == t->owner;
+    int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | (outer ? 0 : O_NOFOLLOW);
+    if (!catalog_path(e->catalog, t->root, entry, path, sizeof(path)))
+        return -ENAMETOOLONG;
+    int fd = file_followat(AT_FDCWD, path, flags | (quiet ? O_NOATIME : 0), 0);
+    return fd == -EPERM && quiet ? file_followat(AT_FDCWD, path, flags, 0) : fd;
+}
+
+/* origin_open - opens the source and compares it with the Catalog. */
+int origin_open(struct engine *e, struct transfer *t)
+{
+    t->step = MONARCH_STEP_OPEN;
+    int fd = open_entry(e, t);
+    if (fd < 0)
+        return fd;
+    t->source = fd;
+    t->drops_pages = t->size > EXTENT_BYTES && !is_cached(t);
+    return is_as_indexed(t, AT_STATX_SYNC_AS_STAT); /* so as not to copy in vain */
+}

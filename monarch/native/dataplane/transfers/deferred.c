@@ -1,0 +1,141 @@
+/* deferred.c - Files that fill has fetched plain from peers, for a packed Tier: a thread that
+ * copies compresses them.
+ *
+ * The thread that receives them serves all its peers, so that none of its Files may wait for a
+ * codec. It collects the bytes in a frame as they are, compares them with the seal of the peer,
+ * and leaves them here. The File stays staging, and its room reserved. As long as much waits
+ * here, fill fetches nothing more. What a program has begun to wait for goes first.
+ */
+#include "dataplane/transfers/deferred.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "dataplane/media/frame.h"
+
+enum { BYTES_MAX = 32 << 20 }; /* that wait, beside what is under way by then */
+
+struct waiting {
+    struct waiting *next;
+    struct monarch_order order; /* by which it was fetched */
+    struct frame *plain;
+    bool pushed; /* the scheduler has its order */
+};
+
+struct deferred {
+    pthread_mutex_t lock; /* guards the list; behind that of the engine */
+    struct waiting *first, **last;
+    _Atomic uint64_t bytes;
+    _Atomic uint32_t unpushed;
+};
+
+/* deferred_new - nothing waits. */
+int deferred_new(struct deferred **out)
+{
+    struct deferred *d = calloc(1, sizeof(*d));
+    if (!d)
+        return -ENOMEM;
+    pthread_mutex_init(&d->lock, NULL);
+    d->last = &d->first;
+    *out = d;
+    return 0;
+}
+
+/* deferred_free - drops what waits; no thread uses it any more. */
+void deferred_free(struct deferred *d)
+{
+    while (d && d->first) {
+        struct waiting *w = d->first;
+        d->first = w->next;
+        frame_free(&w->plain);
+        free(w);
+    }
+    free(d);
+}
+
+/* deferred_add - takes the bytes of a File that has come, instead of its publication. */
+int deferred_add(struct engine *e, struct transfer *t)
+{
+    struct deferred *d = e->deferred;
+    struct waiting *w = calloc(1, sizeof(*w));
+    if (!w)
+        return -ENOMEM;
+    w->order = t->order;
+    w->plain = t->frame;
+    t->frame = NULL;
+    atomic_fetch_add(&d->bytes, w->plain->plain);
+    pthread_mutex_lock(&d->lock);
+    *d->last = w;
+    d->last = &w->next;
+    atomic_fetch_add(&d->unpushed, 1);
+    pthread_mutex_unlock(&d->lock);
+    return 0;
+}
+
+/* deferred_waits - a File waits that no thread has been given. */
+bool deferred_waits(const struct engine *e)
+{
+    return e->deferred && atomic_load(&e->deferred->unpushed);
+}
+
+/* deferred_is_behind - so much waits that fill is to fetch no more. */
+bool deferred_is_behind(const struct engine *e)
+{
+    return e->deferred && atomic_load(&e->deferred->bytes) >= BYTES_MAX;
+}
+
+/* next - the File that has waited longest, or the first that a program waits for. */
+static struct waiting *next(const struct engine *e, bool awaited)
+{
+    struct waiting *w = e->deferred->first;
+    while (w && (w->pushed || (awaited && !engine_is_awaited(e, w->order.file))))
+        w = w->next;
+    return w;
+}
+
+/* deferred_next - the order to compress the next File, as demand if it is to be `awaited`;
+ * false: there is none. */
+bool deferred_next(struct engine *e, bool awaited, struct monarch_order *out)
+{
+    struct deferred *d = e->deferred;
+    if (!deferred_waits(e))
+        return false;
+    pthread_mutex_lock(&d->lock);
+    struct waiting *w = next(e, awaited);
+    if (w) {
+        *out = w->order;
+        out->kind = MONARCH_LOCAL | (awaited ? 0 : MONARCH_BACKGROUND);
+        w->pushed = true;
+        atomic_fetch_sub(&d->unpushed, 1);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return w != NULL;
+}
+
+/* deferred_take - the bytes of a File whose turn it is; NULL: there are none. */
+struct frame *deferred_take(struct engine *e, const struct monarch_order *order)
+{
+    struct deferred *d = e->deferred;
+    struct frame *plain = NULL;
+    pthread_mutex_lock(&d->lock);
+    struct waiting **at = &d->first;
+    while (*at && !((*at)->pushed && (*at)->order.file == order->file &&
+                    (*at)->order.word == order->word))
+        at = &(*at)->next;
+    struct waiting *w = *at;
+    if (w) {
+        plain = w->plain;
+        *at = w->next;
+        if (d->last == &w->next)
+            d->last = at;
+    }
+    pthread_mutex_unlock(&d->lock);
+    free(w);
+    return plain;
+}
+
+/* deferred_done - the bytes of a File do not wait any more. */
+void deferred_done(struct engine *e, const struct frame *plain)
+{
+    atomic_fetch_sub(&e->deferred->bytes, plain->plain);
+}

@@ -1,0 +1,217 @@
+/* health.c - whether the origin of each root still answers.
+ *
+ * A call on a file system that does not answer never returns and cannot be interrupted.
+ * Where all threads of a root are in such calls, the Files of the root are marked busy:
+ * programs that wait for them open the origin at once. The Transfers go on, and their
+ * results are published if the calls return.
+ */
+#include "dataplane/api/engine.h"
+
+#include "dataplane/extents/replica_state.h"
+#include "dataplane/transfers/transfer.h"
+
+/* A root is silent after twice the time of its slowest step, within these limits. */
+static const uint64_t SILENT_NS = SECOND_NS, SILENT_MAX_NS = 4 * SECOND_NS;
+/* A read takes up to this, so that programs and peers that wait see progress. */
+static const uint64_t PIECE_NS = SECOND_NS / 4;
+
+enum {
+    PIECE_MIN = 64 << 10,
+    PIECE_FIRST = 256 << 10, /* of an origin whose rate is not known */
+    PIECE_MAX = READ_CHUNKS_MAX * CHUNK_BYTES,
+};
+
+/* health_note_step - notes that a system call for this Transfer has returned; called by
+ * the thread that runs it. */
+void health_note_step(struct engine *e, struct transfer *t)
+{
+    struct root_queue *q = &e->roots[t->queue];
+    uint64_t now = clock_ns();
+    uint64_t took = now -
+                    atomic_exchange_explicit(&t->moved_ns, now, memory_order_relaxed);
+    if (took < SILENT_MAX_NS &&
+        took > atomic_load_explicit(&q->slowest_ns, memory_order_relaxed))
+        atomic_store_explicit(&q->slowest_ns, took, memory_order_relaxed);
+    atomic_store_explicit(&q->progress_ns, now, memory_order_relaxed);
+}
+
+/* health_note_wait - the Transfer waits for others, or for peers, or goes on: whether the
+ * origin answers, only those show that read it. */
+void health_note_wait(struct transfer *t, bool waits)
+{
+    atomic_store_explicit(&t->moved_ns, clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&t->waits, waits, memory_order_relaxed);
+}
+
+/* piece_of - of a queue; 0 in it stands for the first piece. */
+static uint32_t piece_of(const struct root_queue *q)
+{
+    uint32_t piece = atomic_load_explicit(&q->piece, memory_order_relaxed);
+    return piece ? piece : PIECE_FIRST;
+}
+
+/* health_piece - how many of the next n bytes to read at once: few from a slow origin,
+ * so that each piece shows progress. */
+size_t health_piece(const struct engine *e, const struct transfer *t, size_t n)
+{
+    uint32_t piece = piece_of(&e->roots[t->queue]);
+    return n < piece ? n : piece;
+}
+
+/* health_note_piece - notes how long a read of n bytes took: the next ones are smaller if
+ * that was long, and larger if the origin would give twice as much in time. */
+void health_note_piece(struct engine *e, const struct transfer *t, size_t n,
+                       uint64_t ns)
+{
+    struct root_queue *q = &e->roots[t->queue];
+    uint32_t piece = piece_of(q), next = piece;
+    if (ns > PIECE_NS)
+        next = piece / 2 < PIECE_MIN ? PIECE_MIN : piece / 2;
+    else if (piece < PIECE_MAX && n * PIECE_NS > 2 * ns * piece)
+        next = 2 * piece;
+    if (next != piece)
+        atomic_store_explicit(&q->piece, next, memory_order_relaxed);
+}
+
+static uint64_t silence_max(const struct root_queue *q)
+{
+    uint64_t limit = 2 * atomic_load_explicit(&q->slowest_ns, memory_order_relaxed);
+    limit = limit < SILENT_NS ? SILENT_NS : limit;
+    return limit < SILENT_MAX_NS ? limit : SILENT_MAX_NS;
+}
+
+static bool waits(const struct transfer *t)
+{
+    return atomic_load_explicit(&t->waits, memory_order_relaxed);
+}
+
+/* hangs - the current call of a Transfer takes longer than silence_max(). */
+static bool hangs(const struct root_queue *q, const struct transfer *t, uint64_t now)
+{
+    uint64_t moved = atomic_load_explicit(&t->moved_ns, memory_order_relaxed);
+    return t->running && !waits(t) && moved + silence_max(q) < now;
+}
+
+/* set_busy - tells programs not to wait for Files of this root, or to wait again. */
+static void set_busy(struct engine *e, uint32_t root, bool busy)
+{
+    const struct root_queue *q = &e->roots[root];
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        for (uint32_t i = 0; i < q->orders[class].count; i++) {
+            const struct queued_order *w = ring_at(&q->orders[class], i);
+            replica_state_set_busy(e->catalog, w->order.file, busy);
+        }
+    for (uint32_t i = 0; i < e->transfer_count; i++) {
+        const struct transfer *t = &e->transfers[i];
+        if (t->queue == root && t->order.file != NONE32)
+            replica_state_set_busy(e->catalog, t->order.file, busy);
+    }
+}
+
+/* set_lost - takes hanging threads out of the share of a root that answers again. */
+static void set_lost(struct engine *e, uint32_t root, uint64_t now)
+{
+    struct root_queue *q = &e->roots[root];
+    for (uint32_t i = 0; i < e->transfer_count; i++) {
+        struct transfer *t = &e->transfers[i];
+        if (t->queue == root && !t->lost && hangs(q, t, now)) {
+            t->lost = true;
+            q->lost++;
+            q->running--;
+            q->background_begun -= order_class(t->order.kind) == CLASS_BACKGROUND;
+            q->background_running -= order_class(t->order.kind) == CLASS_BACKGROUND;
+        }
+    }
+}
+
+/* is_silent - all threads of a root hang, but those that wait for others. */
+static bool is_silent(const struct engine *e, uint32_t root, uint64_t now)
+{
+    const struct root_queue *q = &e->roots[root];
+    uint64_t last = atomic_load_explicit(&q->progress_ns, memory_order_relaxed);
+    if (last + silence_max(q) >= now)
+        return false;
+    uint32_t hung = 0, waiting = 0;
+    for (uint32_t i = 0; i < e->transfer_count; i++) {
+        const struct transfer *t = &e->transfers[i];
+        bool runs = t->queue == root && t->running && !t->lost;
+        hung += runs && hangs(q, t, now);
+        waiting += runs && waits(t);
+    }
+    return hung + waiting == q->running && q->running + q->lost > 0 &&
+           (hung > 0 || q->lost == e->root_threads);
+}
+
+/* check_root - updates the state of one root; true if it is stalled. */
+static bool check_root(struct engine *e, uint32_t root, uint64_t now)
+{
+    struct root_queue *q = &e->roots[root];
+    bool moved = atomic_load_explicit(&q->progress_ns, memory_order_relaxed) >
+                 q->stalled_ns;
+    if (q->stalled && moved) {
+        set_lost(e, root, now);
+        q->stalled = q->lost == e->root_threads;
+        if (!q->stalled)
+            set_busy(e, root, false);
+    } else if (!q->stalled && is_silent(e, root, now)) {
+        q->stalled = true;
+        q->stalled_ns = now;
+    }
+    if (q->stalled)
+        set_busy(e, root, true);
+    return q->stalled;
+}
+
+static struct monarch_health check_roots(struct engine *e, uint64_t now)
+{
+    struct monarch_health found = {0};
+    for (uint32_t root = 0; root < e->root_count; root++)
+        found.stalled |= (uint64_t)check_root(e, root, now) << root;
+    for (uint32_t i = 0; i < e->transfer_count; i++) {
+        const struct transfer *t = &e->transfers[i];
+        if (!t->running || !hangs(&e->roots[t->queue], t, now))
+            continue;
+        if (order_class(t->order.kind) == CLASS_DEMAND)
+            found.stuck_demand++;
+        else
+            found.stuck_background++;
+    }
+    return found;
+}
+
+/* health_check - updates the state of all roots; called with each heartbeat. */
+void health_check(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    struct monarch_health found = check_roots(e, clock_ns());
+    if (found.stalled != e->health.stalled ||
+        found.stuck_demand != e->health.stuck_demand ||
+        found.stuck_background != e->health.stuck_background) {
+        e->health = found;
+        e->health_changed = true;
+        idle_call_all(e); /* other orders may begin now */
+        engine_signal(e);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* health_check_stalled - the same at once if an origin does not answer: programs are to
+ * know when it does again. */
+void health_check_stalled(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    bool stalled = e->health.stalled != 0;
+    pthread_mutex_unlock(&e->lock);
+    if (stalled)
+        health_check(e);
+}
+
+/* monarch_engine_health - the health at the last heartbeat. */
+void monarch_engine_health(struct engine *e, struct monarch_health *out)
+{
+    pthread_mutex_lock(&e->lock);
+    *out = e->health;
+    e->health_changed = false;
+    engine_signal(e);
+    pthread_mutex_unlock(&e->lock);
+}

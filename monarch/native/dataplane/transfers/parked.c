@@ -1,0 +1,75 @@
+/* parked.c - background Transfers that have yielded to others between two chunks.
+ *
+ * The one that began first goes on first; one that a program or a peer waits for goes on as
+ * demand. The callers hold the lock of the engine.
+ */
+#include "dataplane/api/engine.h"
+
+#include "dataplane/transfers/transfer.h"
+
+/* parked_add - lets a Transfer wait behind those that began before it: where few may run, the
+ * same ones go on, and the origin does not read ahead for all of them. */
+void parked_add(struct root_queue *q, struct transfer *t)
+{
+    struct transfer *other, *next = t;
+    for (uint32_t n = q->parked.count; n; n--) {
+        ring_pop(&q->parked, &other);
+        if (next == t && other->age > t->age) {
+            ring_push(&q->parked, &next);
+            next = NULL;
+        }
+        ring_push(&q->parked, &other);
+    }
+    if (next)
+        ring_push(&q->parked, &next);
+}
+
+/* parked_oldest - the root with the Transfer that began first, among the roots that may use
+ * another thread; NULL: none. */
+struct root_queue *parked_oldest(const struct engine *e)
+{
+    struct root_queue *found = NULL;
+    uint64_t age = UINT64_MAX;
+    for (uint32_t i = 0; i < e->root_count; i++) {
+        struct root_queue *q = &e->roots[i];
+        struct transfer *const *first = ring_peek(&q->parked);
+        if (!first || q->stalled || (*first)->age >= age || !root_has_thread(e, q))
+            continue;
+        age = (*first)->age;
+        found = q;
+    }
+    return found;
+}
+
+/* promote - a program has opened a File that fill has begun. */
+static void promote(struct engine *e, struct root_queue *q, struct transfer *t)
+{
+    t->order.kind &= (uint8_t)~MONARCH_BACKGROUND;
+    q->background_begun--;
+    e->outstanding[CLASS_BACKGROUND]--;
+    e->outstanding[CLASS_DEMAND]++;
+}
+
+/* parked_take_awaited - the oldest parked Transfer for which a program waits, as demand. */
+struct transfer *parked_take_awaited(struct engine *e)
+{
+    for (uint32_t i = 0; i < e->root_count; i++) {
+        struct root_queue *q = &e->roots[i];
+        struct transfer *t, *found = NULL;
+        if (q->stalled || !root_has_thread(e, q) ||
+            e->outstanding[CLASS_DEMAND] == ORDERS_MAX)
+            continue;
+        for (uint32_t n = q->parked.count; n; n--) {
+            ring_pop(&q->parked, &t);
+            if (!found && (t->wanted || engine_is_awaited(e, t->order.file)))
+                found = t;
+            else
+                ring_push(&q->parked, &t);
+        }
+        if (found) {
+            promote(e, q, found);
+            return found;
+        }
+    }
+    return NULL;
+}

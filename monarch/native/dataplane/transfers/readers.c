@@ -1,0 +1,168 @@
+/* readers.c - tokens: how many Transfers of this node read the origin at once.
+ *
+ * The job has a number of tokens of which Python tells this node its part. A Transfer that
+ * a program waits for takes one before its first read; the oldest comes first. Where none is
+ * free it waits a little and then reads all the same: the origin always answers. A background
+ * Transfer begins, and goes on, only while a token is free for which no program waits: the
+ * scheduler takes it for its next read, so that no thread waits for one. A token is given back
+ * when a Transfer ends, yields, or waits for what others read.
+ *
+ * The token of a thread that hangs counts no more than the thread.
+ */
+#include "dataplane/api/engine.h"
+
+#include <errno.h>
+
+#include "dataplane/extents/staging_table.h"
+#include "dataplane/transfers/transfer.h"
+
+static const uint64_t TOKEN_WAIT_NS = SECOND_NS / 10;
+
+static bool is_limited(const struct engine *e)
+{
+    return e->options.readers_max != 0;
+}
+
+/* count - how many Transfers of a class hold a token, or wait for one. */
+static struct reader_counts count(const struct engine *e)
+{
+    struct reader_counts found = {0};
+    for (uint32_t i = 0; i < e->transfer_count; i++) {
+        const struct transfer *t = &e->transfers[i];
+        bool counts = !t->lost && !e->roots[t->queue].stalled;
+        bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
+        found.waiting += counts && t->awaits_token;
+        found.reading[background] += counts && t->has_token;
+    }
+    return found;
+}
+
+/* note_most - what Python leases tokens by. */
+static void note_most(struct engine *e)
+{
+    struct reader_counts now = count(e);
+    struct readers *r = &e->readers;
+    uint32_t demand = now.reading[CLASS_DEMAND] + now.waiting;
+    uint32_t background = now.reading[CLASS_BACKGROUND];
+    r->most[CLASS_DEMAND] = demand > r->most[CLASS_DEMAND] ? demand
+                                                           : r->most[CLASS_DEMAND];
+    r->most[CLASS_BACKGROUND] = background > r->most[CLASS_BACKGROUND]
+                                    ? background
+                                    : r->most[CLASS_BACKGROUND];
+}
+
+/* has_turn - a token is free for a Transfer, and for all that wait and are older. */
+static bool has_turn(const struct engine *e, const struct transfer *t)
+{
+    struct reader_counts now = count(e);
+    uint32_t taken = now.reading[CLASS_DEMAND] + now.reading[CLASS_BACKGROUND];
+    for (uint32_t i = 0; i < e->transfer_count; i++) {
+        const struct transfer *other = &e->transfers[i];
+        taken += other->awaits_token && other != t && other->age < t->age;
+    }
+    return taken < e->readers.limit;
+}
+
+/* wait_for_turn - false: it did not come in time. */
+static bool wait_for_turn(struct engine *e, struct transfer *t)
+{
+    const struct timespec until = clock_timespec(clock_ns() + TOKEN_WAIT_NS);
+    int rc = 0;
+    t->awaits_token = true;
+    note_most(e);
+    while (!has_turn(e, t) && !rc)
+        rc = pthread_cond_timedwait(&e->readers.freed, &e->lock, &until);
+    t->awaits_token = false;
+    return has_turn(e, t);
+}
+
+static void count_without(struct table *t)
+{
+    if (!t)
+        return;
+    pthread_mutex_lock(&t->lock);
+    t->tally.reads_without_token++;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* readers_free - a background Transfer may read: a token is free for which no program
+ * waits. The caller holds the lock of the engine. */
+bool readers_free(const struct engine *e)
+{
+    if (!is_limited(e))
+        return true;
+    struct reader_counts now = count(e);
+    return now.waiting + now.reading[CLASS_DEMAND] + now.reading[CLASS_BACKGROUND] <
+           e->readers.limit;
+}
+
+/* readers_reserve - takes the token that a Transfer needs for its next read; the caller
+ * holds the lock, and has asked readers_free(). */
+void readers_reserve(struct engine *e, struct transfer *t)
+{
+    if (!is_limited(e) || transfer_is_local(t))
+        return;
+    t->has_token = true;
+    note_most(e);
+}
+
+/* readers_enter - before a read of the origin: takes a token, unless the Transfer has one. */
+void readers_enter(struct engine *e, struct transfer *t)
+{
+    if (!is_limited(e) || transfer_is_local(t))
+        return;
+    pthread_mutex_lock(&e->lock);
+    bool right = t->has_token || wait_for_turn(e, t);
+    t->has_token = true;
+    pthread_mutex_unlock(&e->lock);
+    if (!right)
+        count_without(e->table);
+}
+
+/* readers_give_back - gives the token back, if it has one. */
+void readers_give_back(struct engine *e, struct transfer *t)
+{
+    if (!t->has_token)
+        return;
+    t->has_token = false;
+    pthread_cond_broadcast(&e->readers.freed);
+}
+
+/* readers_leave - gives the token back before the Transfer waits for others. */
+void readers_leave(struct engine *e, struct transfer *t)
+{
+    if (!is_limited(e))
+        return;
+    pthread_mutex_lock(&e->lock);
+    readers_give_back(e, t);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* monarch_engine_set_readers - gives the node so many tokens; Transfers that hold more
+ * finish their reads. Without options.readers_max it has no effect. */
+void monarch_engine_set_readers(struct engine *e, uint32_t n)
+{
+    pthread_mutex_lock(&e->lock);
+    e->readers.limit = n;
+    pthread_cond_broadcast(&e->readers.freed);
+    idle_call_all(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* monarch_engine_readers - how many tokens were wanted since the last call. */
+void monarch_engine_readers(struct engine *e, struct monarch_readers *out)
+{
+    struct readers *r = &e->readers;
+    pthread_mutex_lock(&e->lock);
+    struct reader_counts now = count(e);
+    note_most(e);
+    *out = (struct monarch_readers){
+        .reading = now.reading[CLASS_DEMAND] + now.reading[CLASS_BACKGROUND],
+        .demand = r->most[CLASS_DEMAND],
+        .background = r->most[CLASS_BACKGROUND],
+        .lacking = r->lacking,
+    };
+    r->most[CLASS_DEMAND] = r->most[CLASS_BACKGROUND] = 0;
+    note_most(e);
+    pthread_mutex_unlock(&e->lock);
+}

@@ -1,0 +1,248 @@
+/* replica_file.c - the file of a Replica in a Tier: created under a temporary name,
+ * written, verified and published, or adopted from an earlier job. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "dataplane/transfers/packing.h"
+#include "dataplane/extents/replica_state.h"
+#include "dataplane/extents/staging_table.h"
+#include "dataplane/base/syscalls.h"
+#include "dataplane/transfers/transfer.h"
+#include "shared/catalog.h"
+#include "shared/replica_table.h"
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#endif
+
+/* replica_file_adopt - opens a Replica that an earlier job has left as the source, to
+ * check it. -ENOENT: there is none; -EBADMSG: no agent of this user has published
+ * it. */
+int replica_file_adopt(struct transfer *t, uid_t euid)
+{
+    struct stat st;
+    t->step = MONARCH_STEP_OPEN;
+    int fd = file_openat(t->tier, t->name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0)
+        return fd == -ELOOP ? -EBADMSG : fd;
+    t->source = fd;
+    if (fstat(fd, &st))
+        return -errno;
+    t->step = MONARCH_STEP_VERIFY;
+    if (!S_ISREG(st.st_mode) || (st.st_mode & 07777) != 0400 || st.st_uid != euid ||
+        (uint64_t)st.st_size != t->size)
+        return -EBADMSG;
+    t->replica_ino = st.st_ino;
+    return st.st_dev == t->tier_dev ? 0 : -EXDEV;
+}
+
+/* create_unnamed - creates a file that no other process can open, truncate or replace,
+ * and that the kernel removes if the agent is killed. */
+static int create_unnamed(struct engine *e, struct transfer *t)
+{
+    if (!e->links_by_path)
+        return -EOPNOTSUPP;
+    return file_openat(t->tier, ".", O_WRONLY | O_TMPFILE, 0400);
+}
+
+/* create_named - creates a temporary file on file systems without O_TMPFILE; an
+ * existing file of that name was left by an agent of this user. */
+static int create_named(struct transfer *t)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL;
+    snprintf(t->temporary, sizeof(t->temporary), ".%s.%u.part", t->name, t->order.file);
+    int fd = file_openat(t->tier, t->temporary, flags, 0400);
+    if (fd == -EEXIST && unlinkat(t->tier, t->temporary, 0) == 0)
+        fd = file_openat(t->tier, t->temporary, flags, 0400);
+    t->named = fd >= 0;
+    return fd;
+}
+
+/* replica_file_create - creates the temporary file, or the frame of a packed Tier. */
+int replica_file_create(struct engine *e, struct transfer *t)
+{
+    if (packing_applies(e, t))
+        return packing_create(e, t);
+    t->step = MONARCH_STEP_CREATE;
+    int fd = create_unnamed(e, t);
+    if (fd < 0) /* the error differs between file systems: this one is reliable */
+        fd = create_named(t);
+    if (fd < 0)
+        return fd;
+    t->target = fd;
+    return 0;
+}
+
+/* replica_file_write - appends a chunk. If a named file was truncated meanwhile,
+ * writing would leave a hole in a file of the right size. */
+int replica_file_write(struct engine *e, struct transfer *t, const void *bytes,
+                       size_t n)
+{
+    struct stat st;
+    t->step = MONARCH_STEP_WRITE;
+    if (t->frame)
+        return packing_write(e, t, bytes, n);
+    if (t->named && fstat(t->target, &st))
+        return -errno;
+    if (t->named && (uint64_t)st.st_size != t->offset)
+        return -EBADMSG;
+    return file_write(t->target, bytes, n);
+}
+
+/* check_name - the temporary name still leads to the file that was written. */
+static int check_name(const struct transfer *t)
+{
+    struct stat st;
+    if (fstatat(t->tier, t->temporary, &st, AT_SYMLINK_NOFOLLOW))
+        return -errno;
+    return st.st_ino == t->replica_ino && st.st_dev == t->tier_dev ? 0 : -EBADMSG;
+}
+
+/* replica_file_verify - checks that the copy is complete, read-only and what its name
+ * leads to, and gives it the mtime of the origin. */
+int replica_file_verify(struct transfer *t)
+{
+    struct stat st;
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, file_time(t->mtime_ns)};
+    t->step = MONARCH_STEP_VERIFY;
+    if (t->frame)
+        return 0;
+    if (futimens(t->target, times) || fstat(t->target, &st))
+        return -errno;
+    if ((uint64_t)st.st_size != t->size || (st.st_mode & 07777) != 0400)
+        return -EBADMSG;
+    if (st.st_dev != t->tier_dev)
+        return -EXDEV;
+    t->replica_ino = st.st_ino;
+    return t->named ? check_name(t) : 0;
+}
+
+/* close_target - closes the copy; file systems may report errors of writing here. */
+static int close_target(struct transfer *t)
+{
+    int fd = t->target;
+    t->target = -1;
+    if (close(fd) == 0 || errno == EINTR)
+        return 0;
+    t->step = MONARCH_STEP_WRITE;
+    return -errno;
+}
+
+/* rename_named - renames without replacing. File systems without RENAME_NOREPLACE get a
+ * link instead; transfer_end() removes the temporary name. */
+static int rename_named(struct transfer *t)
+{
+    int rc = close_target(t);
+    if (rc)
+        return rc;
+    if (syscall(SYS_renameat2, t->tier, t->temporary, t->tier, t->name,
+                RENAME_NOREPLACE) == 0) {
+        t->named = false;
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS)
+        return -errno;
+    return linkat(t->tier, t->temporary, t->tier, t->name, 0) ? -errno : 0;
+}
+
+static int link_by_path(const struct transfer *t)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", t->target);
+    bool linked = linkat(AT_FDCWD, path, t->tier, t->name, AT_SYMLINK_FOLLOW) == 0;
+    return linked ? 0 : -errno;
+}
+
+/* link_unnamed - links by the descriptor, in half the time that the path in /proc
+ * takes. Before Linux 6.10 that is for root alone; others get ENOENT. */
+static int link_unnamed(struct engine *e, const struct transfer *t)
+{
+    if (!atomic_load_explicit(&e->links_by_fd, memory_order_relaxed))
+        return link_by_path(t);
+    if (linkat(t->target, "", t->tier, t->name, AT_EMPTY_PATH) == 0)
+        return 0;
+    if (errno != ENOENT && errno != EPERM && errno != EINVAL)
+        return -errno;
+    int rc = link_by_path(t);
+    if (!rc)
+        atomic_store_explicit(&e->links_by_fd, false, memory_order_relaxed);
+    return rc;
+}
+
+static int name_unnamed(struct engine *e, struct transfer *t)
+{
+    int rc = link_unnamed(e, t);
+    if (rc)
+        return rc;
+    rc = close_target(t);
+    if (rc)
+        unlinkat(t->tier, t->name, 0);
+    return rc;
+}
+
+static int give_name(struct engine *e, struct transfer *t)
+{
+    if (transfer_adopts(t) || t->partial) /* it has its name already */
+        return 0;
+    return t->named ? rename_named(t) : name_unnamed(e, t);
+}
+
+/* monarch_engine_forget - removes the inode of a Replica from the table. */
+void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino)
+{
+    pthread_mutex_lock(&e->inodes_lock);
+    replica_remove(e->inodes, tier, ino);
+    pthread_mutex_unlock(&e->inodes_lock);
+}
+
+/* monarch_engine_keep - keeps the inode of a removed Replica, which programs may still
+ * have open, until its slot is needed. */
+void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino)
+{
+    pthread_mutex_lock(&e->inodes_lock);
+    replica_keep(e->inodes, tier, ino);
+    pthread_mutex_unlock(&e->inodes_lock);
+}
+
+/* make_ready - stores READY, if the order is still that of the File. A copy proves that
+ * the Catalog says what the origin says; an adopted Replica does not. */
+static int make_ready(struct engine *e, struct transfer *t)
+{
+    uint32_t file = t->order.file;
+    _Atomic uint32_t *words = replica_word(e->catalog, 0);
+    uint32_t fixed = STATE_WORD(REPLICA_READY, t->order.tier, t->from) |
+                     (transfer_is_local(t) ? 0 : STATE_CONFIRMED);
+    if (e->table)
+        return table_publish(e->table, &t->order, fixed);
+    if (!replica_state_end(words, file, t->order.word, fixed))
+        return -ECANCELED;
+    replica_state_wake(words, file);
+    return 0;
+}
+
+/* replica_file_publish - inserts the inode, then makes the name, then stores READY: a
+ * program that sees a later step finds the results of the earlier ones. */
+int replica_file_publish(struct engine *e, struct transfer *t)
+{
+    uint32_t file = t->order.file, tier = t->order.tier;
+    if (t->frame)
+        return packing_publish(e, t);
+    pthread_mutex_lock(&e->inodes_lock);
+    int rc = replica_insert(e->inodes, tier, t->replica_ino, file);
+    pthread_mutex_unlock(&e->inodes_lock);
+    if (rc)
+        return rc;
+    rc = give_name(e, t);
+    if (!rc) {
+        rc = make_ready(e, t);
+        if (rc && !transfer_adopts(t))
+            unlinkat(t->tier, t->name, 0);
+    }
+    if (rc)
+        monarch_engine_forget(e, tier, t->replica_ino);
+    return rc;
+}
