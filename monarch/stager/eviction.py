@@ -1,7 +1,8 @@
 """Eviction: which RAM Replicas go when memory is short, and how.
 
-Files that a Tier has no room for are not staged into it (`dataplane/extents/staging_table.c`).
-Which ones leave the Pool is in `dataplane/extents/pool.c`.
+Files that a Tier has no room for are not staged into it
+(`dataplane/extents/staging_table.c`). Which ones leave the Pool is in
+`dataplane/extents/pool.c`.
 """
 
 from collections.abc import Callable, Sequence

@@ -19,11 +19,18 @@ HEADERS = [
         "shared/layout.h",
         "shared/changes.h",
         "dataplane/api/api.h",
-        "dataplane/api/api_peers.h",
-        "dataplane/media/codec.h",
+        "dataplane/demand/demand_api.h",
+        "dataplane/extents/lru.h",
+        "dataplane/extents/order_api.h",
         "dataplane/extents/pack_adoption.h",
+        "dataplane/extents/replica_state.h",
+        "dataplane/extents/table_api.h",
+        "dataplane/media/codec.h",
         "dataplane/media/pack_index.h",
+        "dataplane/media/seal.h",
+        "dataplane/peers/peers_api.h",
         "dataplane/peers/wire.h",
+        "dataplane/transfers/transfers_api.h",
     )
 ]
 ENUMS = {
@@ -44,7 +51,7 @@ ENUMS = {
     "monarch_destination": Destination,
 }
 # Values that a process holds for itself, or that stand in files.
-LOCAL = {"change_seen", "pack_list", "pack_tail"}
+LOCAL = {"change_seen", "pack_list", "pack_tail", "state_watch", "extent_name"}
 UNITS = {"opens", "bytes", "calls", "marks"}
 
 

@@ -40,6 +40,27 @@ enum { EXTENT_NAME_BYTES = REPLICA_NAME_BYTES + 1 + 8 };
 
 void presence_extent_name(uint32_t extent, char *name);
 
+/* extents_of - the number of Extents of a File; an empty File has one. */
+static inline uint64_t extents_of(uint64_t size)
+{
+    return size ? (size + EXTENT_BYTES - 1) / EXTENT_BYTES : 1;
+}
+
+/* extent_bytes - the size of an Extent of a File. */
+static inline uint64_t extent_bytes(uint64_t size, uint32_t extent)
+{
+    uint64_t left = size - (uint64_t)extent * EXTENT_BYTES;
+    return left < EXTENT_BYTES ? left : EXTENT_BYTES;
+}
+
+/* blocks_bytes - the size of some Blocks of a File. */
+static inline uint64_t blocks_bytes(uint64_t size, uint32_t first, uint32_t blocks)
+{
+    uint64_t left = size - (uint64_t)first * BLOCK_BYTES;
+    uint64_t whole = (uint64_t)blocks * BLOCK_BYTES;
+    return left < whole ? left : whole;
+}
+
 static inline uint32_t blocks_of(uint64_t size)
 {
     return (uint32_t)((size + BLOCK_BYTES - 1) / BLOCK_BYTES);

@@ -102,7 +102,8 @@ static void accept_right(uint8_t kind)
     CHECK(stat(replica, &st) == 0 && replica_find(board->inodes, 0, st.st_ino) == 0);
     monarch_engine_forget(board->engine, 0, st.st_ino);
     CHECK(replica_find(board->inodes, 0, st.st_ino) == -1);
-    CHECK(!atomic_load(&board->engine->roots[0].piece)); /* the origin was not read */
+    CHECK(!atomic_load(
+        &board->engine->transfers.roots[0].piece)); /* the origin was not read */
     board_free(board);
 }
 

@@ -447,9 +447,9 @@ void board_wait_idle(struct board *b, uint32_t threads)
     uint32_t idle = 0;
     while (idle != threads) {
         poll(NULL, 0, 1);
-        pthread_mutex_lock(&b->engine->lock);
-        idle = b->engine->idle;
-        pthread_mutex_unlock(&b->engine->lock);
+        pthread_mutex_lock(&b->engine->transfers.lock);
+        idle = b->engine->transfers.idle;
+        pthread_mutex_unlock(&b->engine->transfers.lock);
     }
     poll(NULL, 0, 1); /* the last of them may just begin to sleep */
 }

@@ -13,7 +13,7 @@
 
 #include "dataplane/base/clock.h"
 #include "dataplane/api/engine.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 #include "shared/catalog.h"
 #include "shared/recency.h"
 

@@ -94,6 +94,6 @@ int __wrap_linkat(int from, const char *old, int to, const char *new, int flags)
 
 void fault_none_slow(struct engine *e)
 {
-    for (uint32_t i = 0; i < e->root_count; i++)
-        atomic_store(&e->roots[i].piece, READ_CHUNKS_MAX * CHUNK_BYTES);
+    for (uint32_t i = 0; i < e->job.root_count; i++)
+        atomic_store(&e->transfers.roots[i].piece, READ_CHUNKS_MAX * CHUNK_BYTES);
 }

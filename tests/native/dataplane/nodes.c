@@ -323,7 +323,7 @@ struct blocks_reply played_right(struct nodes *n, const struct frame_request *as
 {
     char path[512];
     struct blocks_reply a = {.head = reply_to(asked)};
-    a.head.size = frame_block_bytes(LARGE_BYTES, asked->extent, asked->blocks);
+    a.head.size = blocks_bytes(LARGE_BYTES, asked->extent, asked->blocks);
     a.bytes = malloc(a.head.size);
     board_origin_path(n->owner.board, 0, path);
     int fd = open(path, O_RDONLY);

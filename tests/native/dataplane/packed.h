@@ -7,7 +7,7 @@
 #include "board.h"
 #include "dataplane/api/engine.h"
 #include "dataplane/extents/packs_state.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 enum {
     FILES = 120,

@@ -72,7 +72,7 @@ static struct monarch_completion fetch_forged(uint32_t file, forge change)
     CHECK(monarch_receiver_connect(pair.receiver, OWNER, near.asks) == 0);
     CHECK(monarch_server_adopt(pair.server, 1, far.serves) == 0);
     pair_submit(&pair, file);
-    uint64_t extents = frame_extents(sizes[file]);
+    uint64_t extents = extents_of(sizes[file]);
     for (uint64_t i = 0; i < extents; i++) {
         struct frame_request f = take_request(near.serves);
         struct answer a = true_answer(far.asks, &f);

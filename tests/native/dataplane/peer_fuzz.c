@@ -15,7 +15,7 @@ static void expect_true_request(const struct frame_request *f)
     if (f->kind == FRAME_PACKED)
         CHECK(f->packing && sizes[f->file] && sizes[f->file] <= EXTENT_BYTES);
     else if (f->kind == FRAME_EXTENT)
-        CHECK(f->extent < frame_extents(sizes[f->file]));
+        CHECK(f->extent < extents_of(sizes[f->file]));
     else
         CHECK((uint64_t)f->extent * BLOCK_BYTES < sizes[f->file]);
 }
@@ -24,10 +24,10 @@ static uint64_t most_bytes(const struct frame_request *asked)
 {
     uint64_t size = sizes[asked->file];
     if (asked->kind == FRAME_BLOCKS)
-        return frame_block_bytes(size, asked->extent, asked->blocks);
+        return blocks_bytes(size, asked->extent, asked->blocks);
     if (asked->kind == FRAME_PACKED)
         return size + frame_least_bytes(size);
-    return frame_extent_bytes(size, asked->extent);
+    return extent_bytes(size, asked->extent);
 }
 
 static void expect_true_reply(const struct frame_request *asked,

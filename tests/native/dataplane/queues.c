@@ -100,7 +100,8 @@ static void the_limit_of_background_changes_and_threads_follow(void)
     b->options.background_first = 1;
     start(b, 5, 3);
     struct engine *e = b->engine;
-    CHECK(e->started == 1 + 3); /* requests, one background, two for programs */
+    CHECK(e->transfers.started ==
+          1 + 3); /* requests, one background, two for programs */
     for (uint32_t i = 0; i < 8; i++)
         board_submit(b, i, MONARCH_BACKGROUND);
     sem_wait(&arrived);
@@ -108,7 +109,7 @@ static void the_limit_of_background_changes_and_threads_follow(void)
     sem_wait(&arrived);
     CHECK(atomic_load(&running_max) == 2);
     monarch_engine_set_background(e, 9, 9); /* no more than were announced */
-    CHECK(e->started == 1 + 5);
+    CHECK(e->transfers.started == 1 + 5);
     sem_wait(&arrived);
     sem_wait(&arrived);
     monarch_engine_set_background(e, 0, 9);
@@ -135,7 +136,7 @@ static void demand_gets_the_threads_that_it_needs(void)
     struct board *b = board_new_equal(12, SMALL);
     shut_gate();
     start(b, 14, 2);
-    CHECK(b->engine->started == 1 + 2 + DEMAND_THREADS);
+    CHECK(b->engine->transfers.started == 1 + 2 + DEMAND_THREADS);
     for (uint32_t i = 0; i < 10; i++)
         board_submit(b, i, MONARCH_DEMAND);
     for (int i = 0; i < 10; i++) /* none waits for another */
@@ -319,7 +320,7 @@ static void stop_ends_running_copies(void)
     open_gate(3); /* some are in a later chunk, some parked; four reads end a copy */
     for (int i = 0; i < 6; i++)
         sem_wait(&arrived);
-    atomic_store(&b->engine->stopping, true);
+    atomic_store(&b->engine->job.stopping, true);
     open_gate(100);
     board_stop(b);
     fault_read = NULL;
@@ -341,10 +342,11 @@ static void stop_leaves_a_hanging_thread_behind(void)
     CHECK(board_names(b, ".part") == 0 || board_names(b, "") == 1);
     open_gate(1); /* the origin answers at last */
     struct timespec until = clock_timespec(clock_ns() + 60 * SECOND_NS);
-    pthread_mutex_lock(&e->lock);
-    while (e->running)
-        CHECK(pthread_cond_timedwait(&e->ended, &e->lock, &until) == 0);
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&e->transfers.lock);
+    while (e->transfers.running)
+        CHECK(pthread_cond_timedwait(&e->transfers.ended, &e->transfers.lock, &until) ==
+              0);
+    pthread_mutex_unlock(&e->transfers.lock);
     b->engine = NULL;
     fault_read = NULL;
     CHECK(board_names(b, "") == 0);

@@ -190,7 +190,7 @@ static struct board *copy_slowly(uint32_t chunks, uint32_t piece)
     struct monarch_health found;
     struct monarch_completion done;
     board_start(b, 1, 1);
-    atomic_store(&b->engine->roots[0].piece, piece);
+    atomic_store(&b->engine->transfers.roots[0].piece, piece);
     board_submit(b, 0, MONARCH_DEMAND);
     while (!monarch_engine_completions(b->engine, &done, 1)) {
         monarch_engine_health(b->engine, &found);
@@ -218,7 +218,7 @@ static void an_origin_that_was_slow_once_is_read_in_large_pieces_again(void)
 {
     fault_read = read_late;
     struct board *b = copy_slowly(8, 64 << 10);
-    CHECK(atomic_load(&b->engine->roots[0].piece) >= CHUNK_BYTES);
+    CHECK(atomic_load(&b->engine->transfers.roots[0].piece) >= CHUNK_BYTES);
     end(b);
 }
 

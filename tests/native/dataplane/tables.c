@@ -14,7 +14,7 @@
 
 #include "dataplane/base/clock.h"
 #include "dataplane/api/engine.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 #include "fault.h"
 #include "shared/catalog.h"
 

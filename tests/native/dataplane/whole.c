@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 
 #include "dataplane/api/engine.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 #include "fault.h"
 #include "peer.h"
 #include "shared/catalog.h"

@@ -1,8 +1,7 @@
 /* engine.c - what the threads of an engine do, one of which listens to programs while the
  * others run Transfers; and its beginning and end.
  */
-
-#include "dataplane/demand/demand.h"
+#include "dataplane/api/engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,17 +9,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/base/syscalls.h"
+#include "dataplane/demand/hints.h"
+#include "dataplane/extents/eviction.h"
+#include "dataplane/extents/pack_adoption.h"
+#include "dataplane/extents/packs.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/pool.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/media/seal.h"
 #include "dataplane/transfers/compaction.h"
 #include "dataplane/transfers/deferred.h"
 #include "dataplane/transfers/extent_packing.h"
-#include "dataplane/demand/hints.h"
-#include "dataplane/extents/pack_adoption.h"
 #include "dataplane/transfers/packing.h"
-#include "dataplane/extents/partial.h"
-#include "dataplane/extents/pool.h"
-#include "dataplane/media/seal.h"
-#include "dataplane/extents/staging_table.h"
-#include "dataplane/base/syscalls.h"
 #include "dataplane/transfers/transfer.h"
 
 enum { FAILED_START_TIMEOUT_MS = 5000 }; /* its threads are idle */
@@ -29,11 +30,11 @@ enum { FAILED_START_TIMEOUT_MS = 5000 }; /* its threads are idle */
  * true: the lock was released meanwhile, so that there may be other work by now. */
 static bool follow_hints(struct engine *e)
 {
-    if (!hints_wanted(e) || !scheduler_has_room(e))
+    if (!hints_wanted(&e->demand) || !scheduler_has_room(&e->transfers))
         return false;
-    pthread_mutex_unlock(&e->lock);
-    hints_begin(e);
-    pthread_mutex_lock(&e->lock);
+    pthread_mutex_unlock(&e->transfers.lock);
+    hints_begin(&e->demand);
+    pthread_mutex_lock(&e->transfers.lock);
     return true;
 }
 
@@ -43,21 +44,21 @@ static bool follow_packing(struct engine *e)
 {
     if (!e->eviction)
         return false;
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_unlock(&e->transfers.lock);
     bool followed = eviction_go_on_packing(e->eviction);
-    pthread_mutex_lock(&e->lock);
+    pthread_mutex_lock(&e->transfers.lock);
     return followed;
 }
 
 /* look - looks at the slots of programs, then takes what is to be run now. */
 static struct transfer *look(struct engine *e)
 {
-    e->looking++;
-    pthread_mutex_unlock(&e->lock);
-    requests_look(e);
-    pthread_mutex_lock(&e->lock);
-    struct transfer *t = scheduler_take(e);
-    e->looking--;
+    e->transfers.looking++;
+    pthread_mutex_unlock(&e->transfers.lock);
+    requests_look(&e->demand);
+    pthread_mutex_lock(&e->transfers.lock);
+    struct transfer *t = scheduler_take(&e->transfers);
+    e->transfers.looking--;
     return t;
 }
 
@@ -68,12 +69,12 @@ static struct transfer *find_transfer(struct engine *e)
     struct transfer *t = look(e);
     if (t || follow_hints(e) || follow_packing(e))
         return t;
-    idle_answer(e);
+    idle_answer(&e->transfers);
     t = look(e);
     if (t)
         return t;
-    scheduler_wait(e);
-    idle_answer(e);
+    scheduler_wait(&e->transfers);
+    idle_answer(&e->transfers);
     return NULL;
 }
 
@@ -81,35 +82,36 @@ static struct transfer *find_transfer(struct engine *e)
  * still hold; under the lock, but for the Transfer itself. */
 static bool run_transfer(struct engine *e, struct transfer *t)
 {
-    uint32_t number = e->unused[--e->unused_count];
-    uint8_t *buffer = e->buffers + (size_t)number * TRANSFER_BUFFER_BYTES;
-    pthread_mutex_unlock(&e->lock);
-    bool partly = t->partial || (!t->begun && partial_applies(e, &t->order));
+    uint32_t number = e->transfers.unused[--e->transfers.unused_count];
+    uint8_t *buffer = e->transfers.buffers + (size_t)number * TRANSFER_BUFFER_BYTES;
+    pthread_mutex_unlock(&e->transfers.lock);
+    bool partly = t->partial || (!t->begun && partial_applies(e->partials, &t->order));
     bool ended;
     if (transfer_defers(t))
-        ended = deferred_run(e, t);
+        ended = deferred_run(&e->transfers, t);
     else if (transfer_repacks(t))
-        ended = t->order.block_count ? extent_packing_run(e, t, buffer)
-                                     : repacking_run(e, t, buffer);
+        ended = t->order.block_count ? extent_packing_run(&e->transfers, t, buffer)
+                                     : repacking_run(&e->transfers, t, buffer);
     else
-        ended = partly ? blocks_run(e, t, buffer) : transfer_run(e, t, buffer);
-    pthread_mutex_lock(&e->lock);
-    e->unused[e->unused_count++] = number;
+        ended = partly ? blocks_run(&e->demand, t, buffer)
+                       : transfer_run(&e->transfers, t, buffer);
+    pthread_mutex_lock(&e->transfers.lock);
+    e->transfers.unused[e->transfers.unused_count++] = number;
     return ended;
 }
 
 /* run_transfers - runs the Transfers that the scheduler selects. */
 static void run_transfers(struct engine *e)
 {
-    pthread_mutex_lock(&e->lock);
-    while (!engine_stopping(e)) {
+    pthread_mutex_lock(&e->transfers.lock);
+    while (!job_stopping(&e->job)) {
         struct transfer *t = find_transfer(e);
         if (!t)
             continue;
-        threads_for_demand(e);
-        scheduler_return(e, t, run_transfer(e, t));
+        threads_for_demand(&e->transfers);
+        scheduler_return(&e->transfers, t, run_transfer(e, t));
     }
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_unlock(&e->transfers.lock);
 }
 
 static void *work(void *worker)
@@ -120,13 +122,44 @@ static void *work(void *worker)
     if (w->copies)
         run_transfers(e);
     else
-        requests_listen(e);
-    pthread_mutex_lock(&e->lock);
-    e->running--;
-    pthread_cond_broadcast(&e->ended);
-    pthread_mutex_unlock(&e->lock);
+        requests_listen(&e->demand);
+    pthread_mutex_lock(&e->transfers.lock);
+    e->transfers.running--;
+    pthread_cond_broadcast(&e->transfers.ended);
+    pthread_mutex_unlock(&e->transfers.lock);
     return NULL;
 }
+
+/* ---- the calls up ------------------------------------------------------------------- */
+
+static void judge(void *engine, uint32_t file)
+{
+    report_file(&((struct engine *)engine)->transfers, file);
+}
+
+static bool hints_wait_for(const void *demand)
+{
+    return hints_wanted(demand);
+}
+
+/* may_hint - hints may begin a File, wherever it comes from. */
+static bool may_hint(const void *demand)
+{
+    const struct fetcher *f = &((const struct demand *)demand)->fetcher;
+    return !f->of || f->has_room(f->of);
+}
+
+static bool may_fill(const void *demand)
+{
+    return fill_may_read(demand);
+}
+
+static bool next_fill(void *demand, struct monarch_order *out)
+{
+    return fill_read(demand, out);
+}
+
+/* ---- beginning and end -------------------------------------------------------------- */
 
 static bool segment_is(const void *segment, enum segment_kind kind)
 {
@@ -146,97 +179,121 @@ static bool usable(const struct monarch_segments *s, const struct monarch_option
            (o->seal_key ? o->seals != NULL : !o->seals_only);
 }
 
-static void open_tiers(struct engine *e)
-{
-    for (uint32_t i = 0; i < TIERS_MAX; i++) {
-        e->tiers[i] = -ENOENT;
-        if (i < e->catalog->tier_count)
-            e->tiers[i] = file_openat(AT_FDCWD, e->catalog->tiers[i].path,
-                                      O_PATH | O_DIRECTORY, 0);
-    }
-}
-
-static int init_locks(struct engine *e)
+static int init_locks(struct transfers *ts)
 {
     pthread_condattr_t attributes;
     int rc = pthread_condattr_init(&attributes);
     if (rc)
         return -rc;
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    rc = pthread_cond_init(&e->ended, &attributes);
-    rc = rc ? rc : pthread_cond_init(&e->readers.freed, &attributes);
+    rc = pthread_cond_init(&ts->ended, &attributes);
+    rc = rc ? rc : pthread_cond_init(&ts->readers.freed, &attributes);
     pthread_condattr_destroy(&attributes);
-    pthread_mutex_init(&e->lock, NULL);
-    pthread_mutex_init(&e->inodes_lock, NULL);
-    pthread_mutex_init(&e->seals_lock, NULL);
+    pthread_mutex_init(&ts->lock, NULL);
+    pthread_mutex_init(&ts->seals_lock, NULL);
     return -rc;
+}
+
+/* make_extents - what there is of the Files, and what room they have. Hints come first, as what
+ * they have announced stays. */
+static int make_extents(struct engine *e)
+{
+    const struct packings how = {e->transfers.options.packings,
+                                 e->transfers.options.packing_count};
+    bool pools = e->table && e->job.catalog->tier_count > e->table->options.tiers;
+    int rc = 0;
+    if (pools && e->job.flags->opened)
+        rc = hints_new(&e->demand, &e->demand.hints);
+    const struct claims *claims = e->demand.hints ? &e->demand.hints->claims : NULL;
+    if (!rc && pools)
+        rc = pool_new(&e->job, e->table, claims, &e->pool);
+    if (!rc && e->pool && how.count)
+        rc = packs_new(&e->job, e->table, &how, &e->packs);
+    if (!rc && e->table && e->job.flags->recency)
+        rc = eviction_new(&e->job, e->table, e->packs, claims, &e->eviction);
+    return rc ? rc : partials_new(&e->job, e->table, e->packs, &e->partials);
+}
+
+/* compose - lets the parts know each other. */
+static void compose(struct engine *e)
+{
+    struct transfers *ts = &e->transfers;
+    struct demand *d = &e->demand;
+    ts->packs = d->packs = e->packs;
+    ts->partials = d->partials = e->partials;
+    ts->pool = d->pool = e->pool;
+    d->eviction = e->eviction;
+    ts->unasked = (struct unasked_work){.of = d,
+                                        .hints_wait = hints_wait_for,
+                                        .may_hint = may_hint,
+                                        .may_fill = may_fill,
+                                        .next_fill = next_fill};
+}
+
+static int make_threads(struct engine *e)
+{
+    struct transfers *ts = &e->transfers;
+    uint32_t threads = ts->options.threads;
+    ts->buffers = aligned_alloc(4096, (size_t)threads * TRANSFER_BUFFER_BYTES);
+    ts->workers = calloc(threads + 1, sizeof(*ts->workers));
+    ts->unused = calloc(threads, sizeof(*ts->unused));
+    if (!ts->buffers || !ts->workers || !ts->unused)
+        return -ENOMEM;
+    while (ts->unused_count < threads) {
+        ts->unused[ts->unused_count] = ts->unused_count;
+        ts->unused_count++;
+    }
+    pthread_mutex_lock(&ts->lock);
+    ts->thread_body = work;
+    ts->engine = e;
+    int rc = threads_start(ts);
+    if (!rc && e->packs)
+        rc = compaction_start(ts, &e->compaction);
+    pthread_mutex_unlock(&ts->lock);
+    return rc;
 }
 
 /* start - allocates what the engine owns; release() is due even after a failure. */
 static int start(struct engine *e)
 {
-    uint32_t threads = e->options.threads;
-    open_tiers(e);
-    int rc = event_fd_open(&e->event_fd);
-    rc = rc ? rc : init_locks(e);
-    rc = rc ? rc : scheduler_init(e);
-    if (!rc && e->table && e->catalog->tier_count > e->table->options.tiers) {
-        rc = pool_new(e, &e->pool);
-        rc = rc ? rc : pool_queue_new(e, &e->pool_queue);
-        if (!rc && e->flags->opened)
-            rc = hints_new(e, &e->hints);
-    }
-    if (!rc && e->pool && e->options.packing_count)
-        rc = packs_new(e, &e->packs);
+    struct transfers *ts = &e->transfers;
+    job_open_tiers(&e->job);
+    int rc = event_fd_open(&ts->event_fd);
+    rc = rc ? rc : init_locks(ts);
+    rc = rc ? rc : scheduler_init(ts);
+    rc = rc ? rc : make_extents(e);
+    if (!rc)
+        compose(e);
+    if (!rc && e->pool)
+        rc = pool_queue_new(&e->demand, &e->demand.pool_queue);
     if (!rc && e->packs)
-        rc = deferred_new(&e->deferred);
-    if (!rc && e->table && e->flags->recency)
-        rc = eviction_new(e, &e->eviction);
-    rc = rc ? rc : partials_new(e, &e->partials);
-    if (!rc && e->options.seal_key)
-        rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
-    e->options.seal_key = NULL; /* sealer_new() has copied it */
-    if (rc)
-        return rc;
-    e->buffers = aligned_alloc(4096, (size_t)threads * TRANSFER_BUFFER_BYTES);
-    e->workers = calloc(threads + 1, sizeof(*e->workers));
-    e->unused = calloc(threads, sizeof(*e->unused));
-    if (!e->buffers || !e->workers || !e->unused)
-        return -ENOMEM;
-    while (e->unused_count < threads) {
-        e->unused[e->unused_count] = e->unused_count;
-        e->unused_count++;
-    }
-    pthread_mutex_lock(&e->lock);
-    e->thread_body = work;
-    rc = threads_start(e);
-    if (!rc && e->packs)
-        rc = compaction_start(e, &e->compaction);
-    pthread_mutex_unlock(&e->lock);
-    return rc;
+        rc = deferred_new(&ts->deferred);
+    if (!rc && ts->options.seal_key)
+        rc = sealer_new(ts->options.seal_key, e->job.catalog->digest, &ts->sealer);
+    ts->options.seal_key = NULL; /* sealer_new() has copied it */
+    return rc ? rc : make_threads(e);
 }
 
 static void release(struct engine *e)
 {
+    struct transfers *ts = &e->transfers;
     compaction_free(e->compaction);
-    scheduler_free(e); /* before the Tiers, which parked Transfers use */
-    if (e->packs && e->options.retains)
-        pack_adoption_seal(e->packs);
-    partials_free(e);
-    deferred_free(e->deferred);
+    scheduler_free(ts); /* before the Tiers, which parked Transfers use */
+    if (e->packs && e->partials && ts->options.retains)
+        pack_adoption_seal(e->partials);
+    partials_free(e->partials);
+    deferred_free(ts->deferred);
     eviction_free(e->eviction);
     packs_free(e->packs);
-    hints_free(e->hints);
-    pool_queue_free(e->pool_queue);
+    pool_queue_free(e->demand.pool_queue);
     pool_free(e->pool);
-    sealer_free(e->sealer);
-    for (uint32_t i = 0; i < TIERS_MAX; i++)
-        if (e->tiers[i] >= 0)
-            close(e->tiers[i]);
-    event_fd_close(&e->event_fd);
-    free(e->buffers);
-    free(e->unused);
-    free(e->workers);
+    hints_free(e->demand.hints);
+    sealer_free(ts->sealer);
+    job_close_tiers(&e->job);
+    event_fd_close(&ts->event_fd);
+    free(ts->buffers);
+    free(ts->unused);
+    free(ts->workers);
     free(e);
 }
 
@@ -261,20 +318,26 @@ int monarch_engine_new(const struct monarch_segments *segments,
     struct engine *e = calloc(1, sizeof(*e));
     if (!e)
         return -ENOMEM;
-    e->catalog = segments->catalog;
-    e->root_count = e->catalog->root_count;
-    e->flags = segments->flags;
-    e->requests = segments->requests;
-    e->inodes = segments->inodes;
-    e->options = *options;
-    e->readers.limit = options->readers_max;
+    e->job.catalog = segments->catalog;
+    e->job.root_count = e->job.catalog->root_count;
+    e->job.flags = segments->flags;
+    e->job.requests = segments->requests;
+    e->job.inodes = segments->inodes;
+    e->job.euid = geteuid();
+    e->job.judge = judge;
+    e->job.judge_of = e;
+    pthread_mutex_init(&e->job.inodes_lock, NULL);
     e->table = options->table;
     if (e->table)
-        e->table->flags = e->flags;
-    e->fill.mean_bytes = mean_bytes(e->table);
-    e->euid = geteuid();
-    e->links_by_path = access("/proc/self/fd", X_OK) == 0;
-    atomic_store(&e->links_by_fd, true);
+        e->table->flags = e->job.flags;
+    e->transfers.job = e->demand.job = &e->job;
+    e->transfers.table = e->demand.table = e->table;
+    e->transfers.options = *options;
+    e->transfers.readers.limit = options->readers_max;
+    e->transfers.links_by_path = access("/proc/self/fd", X_OK) == 0;
+    atomic_store(&e->transfers.links_by_fd, true);
+    e->demand.transfers = &e->transfers;
+    e->demand.fill.mean_bytes = mean_bytes(e->table);
     int rc = start(e);
     if (rc) {
         monarch_engine_free(e, FAILED_START_TIMEOUT_MS);
@@ -290,22 +353,24 @@ int monarch_engine_new(const struct monarch_segments *segments,
 void monarch_engine_set_background(struct engine *e, uint32_t n, uint32_t beside)
 {
     struct demand_time stale;
-    pthread_mutex_lock(&e->lock);
-    e->background_limit = n < e->options.background_max ? n : e->options.background_max;
-    e->background_beside = beside;
-    e->limits++;
-    while (ring_pop(&e->demands, &stale)) {
+    pthread_mutex_lock(&e->transfers.lock);
+    e->transfers.background_limit = n < e->transfers.options.background_max
+                                        ? n
+                                        : e->transfers.options.background_max;
+    e->transfers.background_beside = beside;
+    e->transfers.limits++;
+    while (ring_pop(&e->transfers.demands, &stale)) {
     }
-    threads_start(e); /* those that there are do the work if it fails */
-    idle_call_all(e);
-    pthread_mutex_unlock(&e->lock);
+    threads_start(&e->transfers); /* those that there are do the work if it fails */
+    idle_call_all(&e->transfers);
+    pthread_mutex_unlock(&e->transfers.lock);
 }
 
 /* monarch_engine_event_fd - readable while Python has something to collect; the engine
  * empties it. */
 int monarch_engine_event_fd(const struct engine *e)
 {
-    return e->event_fd.fd;
+    return e->transfers.event_fd.fd;
 }
 
 /* join_all - joins the threads until a deadline; false if one of them hangs. */
@@ -313,17 +378,17 @@ static bool join_all(struct engine *e, uint64_t until_ns)
 {
     const struct timespec until = clock_timespec(until_ns);
     int rc = 0;
-    pthread_mutex_lock(&e->lock);
-    while (e->running && !rc)
-        rc = pthread_cond_timedwait(&e->ended, &e->lock, &until);
-    bool all = e->running == 0;
-    uint32_t started = e->started;
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&e->transfers.lock);
+    while (e->transfers.running && !rc)
+        rc = pthread_cond_timedwait(&e->transfers.ended, &e->transfers.lock, &until);
+    bool all = e->transfers.running == 0;
+    uint32_t started = e->transfers.started;
+    pthread_mutex_unlock(&e->transfers.lock);
     for (uint32_t i = 0; i < started; i++) {
         if (all)
-            pthread_join(e->workers[i].thread, NULL);
+            pthread_join(e->transfers.workers[i].thread, NULL);
         else
-            pthread_detach(e->workers[i].thread);
+            pthread_detach(e->transfers.workers[i].thread);
     }
     return all;
 }
@@ -337,13 +402,13 @@ static bool join_all(struct engine *e, uint64_t until_ns)
  * thread removes its temporary file and ends. */
 int monarch_engine_free(struct engine *e, uint32_t timeout_ms)
 {
-    atomic_store_explicit(&e->stopping, true, memory_order_release);
-    if (e->workers) {
-        pthread_mutex_lock(&e->lock);
-        idle_call_all(e);
+    atomic_store_explicit(&e->job.stopping, true, memory_order_release);
+    if (e->transfers.workers) {
+        pthread_mutex_lock(&e->transfers.lock);
+        idle_call_all(&e->transfers);
         compaction_wake(e->compaction);
-        pthread_mutex_unlock(&e->lock);
-        requests_wake(e);
+        pthread_mutex_unlock(&e->transfers.lock);
+        job_ring(&e->job);
         if (!join_all(e, clock_ns() + timeout_ms * MS_NS))
             return -ETIMEDOUT;
     }

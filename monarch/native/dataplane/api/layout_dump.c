@@ -17,8 +17,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "dataplane/media/codec.h"
 #include "dataplane/extents/pack_adoption.h"
+#include "dataplane/media/codec.h"
 #include "dataplane/media/pack_index.h"
 #include "dataplane/peers/wire.h"
 #include "shared/changes.h"

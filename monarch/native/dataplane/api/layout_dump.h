@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "dataplane/api/api_peers.h"
+#include "dataplane/api/api.h"
 #include "shared/layout.h"
 
 struct row {

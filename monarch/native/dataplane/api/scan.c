@@ -10,8 +10,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "dataplane/base/clock.h"
 #include "dataplane/api/layout_dump.h"
+#include "dataplane/base/clock.h"
 
 /* Numbers that older headers lack. */
 #define EROFS_MAGIC 0xe0f5e1e2

@@ -8,9 +8,9 @@
 #include "shared/catalog.h"
 #include "shared/changes.h"
 #include "shared/counters.h"
-#include "shared/run_home.h"
 #include "shared/mountinfo.h"
 #include "shared/rights.h"
+#include "shared/run_home.h"
 #include "shared/xxh3.h"
 
 /* monarch_hash - the 64-bit XXH3 of some bytes. */

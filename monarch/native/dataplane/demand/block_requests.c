@@ -3,9 +3,11 @@
  */
 #include "dataplane/demand/demand.h"
 
+#include "dataplane/extents/eviction.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/table.h"
 #include "dataplane/transfers/extent_packing.h"
-#include "dataplane/peers/peer_client.h"
-#include "dataplane/extents/staging_table.h"
 #include "shared/catalog.h"
 #include "shared/recency.h"
 
@@ -13,17 +15,17 @@ enum { CHECKED_MAX = 16 }; /* written Files that are told of in one beat */
 
 /* begin - a File of which a program has asked for Blocks is staged from now on; false: it
  * can be staged only whole, or not at all. */
-static bool begin_partly(struct engine *e, uint32_t file)
+static bool begin_partly(struct demand *d, uint32_t file)
 {
     struct monarch_order order;
-    switch (eviction_begin_partly(e, file, &order)) {
+    switch (eviction_begin_partly(d->eviction, d->table, file, &order)) {
     case VERDICT_BEGUN:
-        if (partial_add(e, &order))
+        if (partial_add(d->partials, &order))
             return true;
-        monarch_table_fail(e->table, &order, REASON_NONE, 1);
+        monarch_table_fail(d->table, &order, REASON_NONE, 1);
         return false;
     case VERDICT_WHOLE:
-        demand(e, file);
+        demand(d, file);
         return false;
     default:
         return false;
@@ -32,48 +34,49 @@ static bool begin_partly(struct engine *e, uint32_t file)
 
 /* blocks_send - has the Blocks of an order, which are claimed, brought by the next source
  * that can be asked, or decoded; false: its queue is full. */
-bool blocks_send(struct engine *e, struct monarch_order *order)
+bool blocks_send(struct demand *d, struct monarch_order *order)
 {
-    if (extent_is_packed(e, order->file, order->first_block / EXTENT_BLOCKS)) {
-        extent_decode_order(e, order);
-        return order_push(e, order);
+    if (extent_is_packed(d->partials, order->file,
+                         order->first_block / EXTENT_BLOCKS)) {
+        extent_decode_order(d->transfers, order);
+        return order_push(d, order);
     }
-    if (table_block_source(e->table, order) && order_push(e, order))
+    if (table_block_source(d->table, order) && order_push(d, order))
         return true;
     return false;
 }
 
 /* want - a program waits for Blocks that fill has asked for: of this node, or of others. */
-static void want(struct engine *e, struct block_range range)
+static void want(struct demand *d, struct block_range range)
 {
-    struct block_want wanted = {presence_file(e->flags, range.large), range.first,
+    struct block_want wanted = {presence_file(d->job->flags, range.large), range.first,
                                 range.count};
-    scheduler_want_blocks(e, &wanted);
-    pthread_mutex_lock(&e->lock);
-    if (e->receiver)
-        receiver_want_blocks(e->receiver, &wanted);
-    pthread_mutex_unlock(&e->lock);
+    scheduler_want_blocks(d->transfers, &wanted);
+    pthread_mutex_lock(&d->transfers->lock);
+    if (d->fetcher.of)
+        d->fetcher.want(d->fetcher.of, &wanted);
+    pthread_mutex_unlock(&d->transfers->lock);
 }
 
 /* blocks_want_rest - a program waits for all Blocks of a File: also for those that fill has
  * asked for. */
-void blocks_want_rest(struct engine *e, struct partial *p)
+void blocks_want_rest(struct demand *d, struct partial *p)
 {
-    for (uint32_t extent = 0; partial_take_unasked(e, p, &extent); extent++)
-        want(e, (struct block_range){p->large, extent * EXTENT_BLOCKS, EXTENT_BLOCKS});
+    for (uint32_t extent = 0; partial_take_unasked(d->partials, p, &extent); extent++)
+        want(d, (struct block_range){p->large, extent * EXTENT_BLOCKS, EXTENT_BLOCKS});
 }
 
 /* blocks_check_asked - fill has sent an order for Blocks that it had claimed: a program that
  * has asked for them before they were sent has found no order. */
-void blocks_check_asked(struct engine *e, uint32_t large, struct block_run run)
+void blocks_check_asked(struct demand *d, uint32_t large, struct block_run run)
 {
-    if (partial_asked_since(e, large, run))
-        want(e, (struct block_range){large, run.first, run.count});
+    if (partial_asked_since(d->partials, large, run))
+        want(d, (struct block_range){large, run.first, run.count});
 }
 
 /* push - queues the Transfer of each run; what finds no room in a queue is asked for again
  * by the program. */
-static void push(struct engine *e, uint32_t large, const struct block_claims *claims,
+static void push(struct demand *d, uint32_t large, const struct block_claims *claims,
                  bool unasked)
 {
     for (uint32_t i = 0; i < claims->count; i++) {
@@ -82,59 +85,60 @@ static void push(struct engine *e, uint32_t large, const struct block_claims *cl
         order.kind |= unasked ? MONARCH_BACKGROUND : MONARCH_ASKED;
         order.first_block = claims->runs[i].first;
         order.block_count = claims->runs[i].count;
-        if (!blocks_send(e, &order))
-            partial_release_run(e, large, claims->runs[i]);
+        if (!blocks_send(d, &order))
+            partial_release_run(d->partials, large, claims->runs[i]);
         else if (unasked)
-            blocks_check_asked(e, large, claims->runs[i]);
+            blocks_check_asked(d, large, claims->runs[i]);
     }
 }
 
 /* blocks_requested - a program waits for Blocks of a large File, or will read them soon;
  * `unasked`: another node fills with them. */
-void blocks_requested(struct engine *e, uint64_t request, bool unasked)
+void blocks_requested(struct demand *d, uint64_t request, bool unasked)
 {
     struct block_range range = presence_range(request);
     struct block_claims claims;
-    const struct presence *p = presence_of(e->flags);
-    if (!e->partials || !p || range.large >= p->count)
+    const struct presence *p = presence_of(d->job->flags);
+    if (!d->partials->count || !p || range.large >= p->count)
         return;
-    uint32_t file = presence_file(e->flags, range.large);
-    uint32_t word = replica_load(e->catalog, file);
-    atomic_store_explicit(&e->asked_ns, clock_ns(), memory_order_relaxed);
+    uint32_t file = presence_file(d->job->flags, range.large);
+    uint32_t word = replica_load(d->job->catalog, file);
+    atomic_store_explicit(&d->asked_ns, clock_ns(), memory_order_relaxed);
     if (!unasked)
-        recency_note(e->flags, file);
-    if (STATE_OF(word) == REPLICA_ABSENT && !begin_partly(e, file))
+        recency_note(d->job->flags, file);
+    if (STATE_OF(word) == REPLICA_ABSENT && !begin_partly(d, file))
         return;
-    partial_claim_runs(e, range, unasked, &claims);
-    push(e, range.large, &claims, unasked);
+    partial_claim_runs(d->partials, range, unasked, &claims);
+    push(d, range.large, &claims, unasked);
     if (claims.of_fill)
-        want(e, range);
+        want(d, range);
 }
 
 /* blocks_go_on - carries out what the threads that fetch have handed over. */
-void blocks_go_on(struct engine *e)
+void blocks_go_on(struct demand *d)
 {
     struct monarch_order order;
-    while (e->partials && partial_take_handed(e, &order)) {
+    while (d->partials->count && partial_take_handed(d->partials, &order)) {
         struct block_run run = {order.first_block, order.block_count};
         bool come = order.tried == BLOCKS_HAVE_COME;
-        if (come ? order_push(e, &order) : blocks_send(e, &order))
+        if (come ? order_push(d, &order) : blocks_send(d, &order))
             continue;
         if (come)
-            partial_finish_later(e, order.file);
+            partial_finish_later(d->partials, order.file);
         else
-            partial_release_run(e, (uint32_t)presence_find(e->flags, order.file), run);
+            partial_release_run(
+                d->partials, (uint32_t)presence_find(d->job->flags, order.file), run);
     }
 }
 
 /* blocks_check - with each heartbeat: Files that are not staged any more give their room
  * back, and of those that were written a Transfer tells Python. */
-void blocks_check(struct engine *e)
+void blocks_check(struct demand *d)
 {
     struct monarch_order orders[CHECKED_MAX];
-    if (!e->partials)
+    if (!d->partials->count)
         return;
-    uint32_t n = partials_check(e, orders, CHECKED_MAX);
+    uint32_t n = partials_check(d->partials, orders, CHECKED_MAX);
     for (uint32_t i = 0; i < n; i++)
-        order_push(e, &orders[i]);
+        order_push(d, &orders[i]);
 }

@@ -1,31 +1,109 @@
-/* demand.h - what programs and peers ask for, and Files that wait for room in the Pool. */
+/* demand.h - what programs, peers and fill ask for, and how it is begun. */
 #ifndef MONARCH_DEMAND_H
 #define MONARCH_DEMAND_H
 
-#include "dataplane/api/engine.h"
+#include <stdatomic.h>
+#include <stdbool.h>
 
-/* demand.c */
-bool demand_wanted(const struct engine *e, uint32_t file);
-void demand(struct engine *e, uint32_t file);
-void demand_for_peer(struct engine *e, uint32_t file);
+#include "dataplane/demand/demand_api.h"
+#include "dataplane/transfers/transfers.h"
+#include "shared/presence.h"
 
-/* eviction.c */
-int eviction_new(struct engine *e, struct eviction **out);
-void eviction_free(struct eviction *v);
-int eviction_begin(struct engine *e, uint32_t file, uint32_t kind,
-                   struct monarch_order *out);
-int eviction_begin_partly(struct engine *e, uint32_t file, struct monarch_order *out);
-bool eviction_go_on_packing(struct eviction *v);
-void eviction_beat(struct eviction *v);
+struct eviction;
+struct hints;
+struct partial;
+struct pool_queue;
+
+enum {
+    FIRST_RANGES_MAX = 2, /* of Blocks, after the first one */
+    POOL_MS = 5,          /* period in which Files that wait for room are looked at */
+};
+
+/* Files in an order, and how many of them have been looked at. */
+struct fill_list {
+    const uint32_t *files;
+    uint64_t count, next;
+};
+
+struct fill {
+    struct fill_list to_read, to_fetch;
+    bool paused;         /* no program runs here: nothing is fetched from peers */
+    uint64_t mean_bytes; /* of all Files */
+};
+
+/* The calls up: who fetches from peers. All are made under the lock of the Transfers. */
+struct fetcher {
+    void *of; /* NULL: there are no peers yet, or no more */
+    bool (*push)(void *of, const struct monarch_order *order);
+    void (*want)(void *of, const struct block_want *wanted);
+    void (*wake)(void *of);
+    bool (*has_room)(void *of); /* for what nobody has asked for */
+};
+
+struct demand {
+    struct job *job;
+    struct table *table; /* NULL: Python orders every Transfer */
+    struct packs *packs; /* NULL: no Tier is packed */
+    struct partials *partials;
+    struct pool *pool;         /* NULL: there is none */
+    struct eviction *eviction; /* NULL: no Tier evicts */
+    struct transfers *transfers;
+    struct pool_queue *pool_queue;
+    struct hints *hints;       /* NULL: none can be given */
+    uint64_t checked_ns;       /* used by the thread that listens to programs */
+    _Atomic uint64_t asked_ns; /* when a program or a peer has asked last */
+    /* guarded by the lock of the Transfers */
+    struct fill fill;
+    struct fetcher fetcher;
+};
+
+/* file_requests.c */
+bool demand_wanted(const struct demand *d, uint32_t file);
+void demand(struct demand *d, uint32_t file);
+void demand_begin(struct demand *d, uint32_t file, uint32_t kind);
+void demand_for_peer(struct demand *d, uint32_t file);
+
+/* block_requests.c */
+bool blocks_send(struct demand *d, struct monarch_order *order);
+void blocks_want_rest(struct demand *d, struct partial *p);
+void blocks_check_asked(struct demand *d, uint32_t large, struct block_run run);
+void blocks_requested(struct demand *d, uint64_t request, bool unasked);
+void blocks_go_on(struct demand *d);
+void blocks_check(struct demand *d);
+
+/* blocks.c */
+bool blocks_run(struct demand *d, struct transfer *t, uint8_t *buffer);
+
+/* first_blocks.c */
+void first_bytes_came(struct demand *d, const struct transfer *t, const uint8_t *bytes);
+uint32_t first_blocks(const struct demand *d, const struct transfer *t,
+                      const uint8_t *bytes, struct block_range out[FIRST_RANGES_MAX]);
+
+/* fill.c - background fill; the callers hold the lock of the Transfers, but for
+ * fill_paused() */
+bool fill_may_read(const struct demand *d);
+bool fill_read(struct demand *d, struct monarch_order *out);
+uint64_t fill_fetch_room(const struct demand *d, uint64_t count, uint64_t bytes);
+bool fill_fetch(struct demand *d, struct monarch_order *out);
+bool fill_paused(struct demand *d);
 
 /* orders.c */
-bool order_push(struct engine *e, const struct monarch_order *order);
-void start_order(struct engine *e, const struct monarch_order *order);
+bool order_push(struct demand *d, const struct monarch_order *order);
+void start_order(struct demand *d, const struct monarch_order *order);
+void fill_set(struct demand *d, const struct monarch_fill *fill);
+void fill_set_paused(struct demand *d, int paused);
+void fill_count_left(struct demand *d, uint64_t out[2]);
+uint32_t orders_submit(struct demand *d, const struct monarch_order *orders,
+                       uint32_t n);
 
-/* pool_queue.c */
-int pool_queue_new(struct engine *e, struct pool_queue **out);
+/* pool_queue.c - Files that wait for room in the Pool */
+int pool_queue_new(struct demand *d, struct pool_queue **out);
 void pool_queue_free(struct pool_queue *q);
 void pool_queue_wait(struct pool_queue *q, uint32_t file);
 bool pool_queue_serve(struct pool_queue *q);
+
+/* requests.c - what programs ask for, and the thread that listens to them */
+void requests_listen(struct demand *d);
+void requests_look(struct demand *d);
 
 #endif

@@ -4,12 +4,12 @@
  * what it fetches from peers. The second stays a little behind the first, because peers
  * go on as fast with what they read.
  */
-#include "dataplane/api/engine.h"
+#include "dataplane/demand/demand.h"
 
-#include "dataplane/transfers/deferred.h"
 #include "dataplane/demand/hints.h"
 #include "dataplane/extents/partial.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/transfers/deferred.h"
 #include "shared/catalog.h"
 
 enum {
@@ -30,28 +30,28 @@ static uint64_t left_of(const struct fill_list *l)
 }
 
 /* fills - Python has given Files to fill with. */
-static bool fills(const struct engine *e)
+static bool fills(const struct demand *d)
 {
-    return e->fill.to_read.count || e->fill.to_fetch.count;
+    return d->fill.to_read.count || d->fill.to_fetch.count;
 }
 
-static const struct root_queue *root_of(const struct engine *e, uint32_t file)
+static const struct root_queue *root_of(const struct demand *d, uint32_t file)
 {
     uint32_t root = 0;
-    catalog_entry(e->catalog, file, &root);
-    return &e->roots[root];
+    catalog_entry(d->job->catalog, file, &root);
+    return &d->transfers->roots[root];
 }
 
 /* take - the next File of a list that can be begun; passes over the others. */
-static bool take(struct engine *e, struct fill_list *l, struct monarch_order *out)
+static bool take(struct demand *d, struct fill_list *l, struct monarch_order *out)
 {
     for (int n = 0; n < LOOKED_AT_MAX && left_of(l); n++) {
         uint32_t file = l->files[l->next++];
-        int verdict = monarch_table_begin(e->table, file, MONARCH_BACKGROUND, out);
+        int verdict = monarch_table_begin(d->table, file, MONARCH_BACKGROUND, out);
         if (verdict == VERDICT_BEGUN)
             return true;
         if (verdict == VERDICT_WRITTEN)
-            report_file_locked(e, file);
+            report_file_locked(d->transfers, file);
     }
     return false;
 }
@@ -59,33 +59,33 @@ static bool take(struct engine *e, struct fill_list *l, struct monarch_order *ou
 /* fill_may_read - there are Files to be read from the origin, no hints come first, and
  * there is a thread for the next one. Those whose origin does not answer are passed over:
  * Python begins the list anew when it answers again. */
-bool fill_may_read(const struct engine *e)
+bool fill_may_read(const struct demand *d)
 {
-    const struct fill_list *l = &e->fill.to_read;
-    if (!e->table || !fills(e) || hints_wanted(e))
+    const struct fill_list *l = &d->fill.to_read;
+    if (!d->table || !fills(d) || hints_wanted(d))
         return false;
-    if (partials_begun(e) || !left_of(l))
-        return partials_incomplete(e);
-    const struct root_queue *q = root_of(e, l->files[l->next]);
-    return q->stalled || (q->running + q->lost < e->root_threads &&
-                          q->background_begun < e->root_background);
+    if (partials_begun(d->partials) || !left_of(l))
+        return partials_incomplete(d->partials);
+    const struct root_queue *q = root_of(d, l->files[l->next]);
+    return q->stalled || (q->running + q->lost < d->transfers->root_threads &&
+                          q->background_begun < d->transfers->root_background);
 }
 
 /* fill_read - begins the next File that this node reads from the origin, or goes on with a
  * large one whose rest could not be had; in the end, what is missing of those that programs
  * have read in part. */
-bool fill_read(struct engine *e, struct monarch_order *out)
+bool fill_read(struct demand *d, struct monarch_order *out)
 {
-    struct fill_list *l = &e->fill.to_read;
-    if (partial_next_incomplete(e, true, out))
+    struct fill_list *l = &d->fill.to_read;
+    if (partial_next_incomplete(d->partials, true, out))
         return true;
     for (int n = 0; n < LOOKED_AT_MAX && left_of(l); n++) {
-        if (root_of(e, l->files[l->next])->stalled)
+        if (root_of(d, l->files[l->next])->stalled)
             l->next++;
-        else if (fill_may_read(e))
-            return take(e, l, out);
+        else if (fill_may_read(d))
+            return take(d, l, out);
     }
-    return fills(e) && !left_of(l) && partial_next_incomplete(e, false, out);
+    return fills(d) && !left_of(l) && partial_next_incomplete(d->partials, false, out);
 }
 
 /* behind - how many Files may be fetched before fetching catches up with reading. */
@@ -101,15 +101,15 @@ static uint64_t behind(const struct fill *f)
 
 /* fill_fetch_room - how many Files more may be fetched: they share connections with
  * demand. `count` and `bytes` are those that are being fetched unasked. */
-uint64_t fill_fetch_room(const struct engine *e, uint64_t count, uint64_t bytes)
+uint64_t fill_fetch_room(const struct demand *d, uint64_t count, uint64_t bytes)
 {
-    const struct fill *f = &e->fill;
-    uint64_t asked = atomic_load_explicit(&e->asked_ns, memory_order_relaxed);
+    const struct fill *f = &d->fill;
+    uint64_t asked = atomic_load_explicit(&d->asked_ns, memory_order_relaxed);
     bool busy = asked && clock_ns() - asked < BUSY_NS;
     uint64_t bytes_max = busy ? FETCHED_BYTES_BUSY : FETCHED_BYTES_AHEAD;
     uint64_t most = busy ? FETCHES_BUSY : FETCHES_AHEAD;
-    if (!e->table || !left_of(&f->to_fetch) || f->paused || bytes >= bytes_max ||
-        count >= most || deferred_is_behind(e))
+    if (!d->table || !left_of(&f->to_fetch) || f->paused || bytes >= bytes_max ||
+        count >= most || deferred_is_behind(d->transfers))
         return 0;
     uint64_t room = 1 + (bytes_max - bytes) / f->mean_bytes, due = behind(f);
     room = room < most - count ? room : most - count;
@@ -118,16 +118,16 @@ uint64_t fill_fetch_room(const struct engine *e, uint64_t count, uint64_t bytes)
 
 /* fill_fetch - begins the next File that comes from a peer, or from the origin if its
  * peers are gone. */
-bool fill_fetch(struct engine *e, struct monarch_order *out)
+bool fill_fetch(struct demand *d, struct monarch_order *out)
 {
-    return take(e, &e->fill.to_fetch, out);
+    return take(d, &d->fill.to_fetch, out);
 }
 
 /* fill_paused - no program runs on this node. */
-bool fill_paused(struct engine *e)
+bool fill_paused(struct demand *d)
 {
-    pthread_mutex_lock(&e->lock);
-    bool paused = e->fill.paused;
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&d->transfers->lock);
+    bool paused = d->fill.paused;
+    pthread_mutex_unlock(&d->transfers->lock);
     return paused;
 }

@@ -13,7 +13,9 @@
 
 #include <string.h>
 
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/demand/demand.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/transfers/transfer.h"
 
 enum { HEAD_BLOCKS = CHUNK_BYTES / BLOCK_BYTES };
 
@@ -45,25 +47,25 @@ static bool is_mapped_format(const uint8_t *bytes)
 
 /* flag_whole - lets programs wait for the File; one that is too large for that is served in
  * Blocks as before. */
-static void flag_whole(struct engine *e, const struct transfer *t)
+static void flag_whole(struct demand *d, const struct transfer *t)
 {
-    struct flags *f = e->flags;
+    struct flags *f = d->job->flags;
     _Atomic uint8_t *whole = (_Atomic uint8_t *)f + f->whole;
     uint8_t none = 0;
-    if (f->whole && t->size <= e->catalog->cold_wait_max_whole_bytes)
+    if (f->whole && t->original.size <= d->job->catalog->cold_wait_max_whole_bytes)
         atomic_compare_exchange_strong(&whole[t->order.file], &none, WHOLE_EXPECTED);
 }
 
 /* first_bytes_came - the first Block of a File has come, and no program has seen it yet. */
-void first_bytes_came(struct engine *e, const struct transfer *t, const uint8_t *bytes)
+void first_bytes_came(struct demand *d, const struct transfer *t, const uint8_t *bytes)
 {
-    if (t->size >= BLOCK_BYTES && is_mapped_format(bytes))
-        flag_whole(e, t);
+    if (t->original.size >= BLOCK_BYTES && is_mapped_format(bytes))
+        flag_whole(d, t);
 }
 
 /* first_blocks - which Blocks programs want next that have asked for the first Block of a File,
  * as far as this node reads them from the origin; returns the number of ranges. */
-uint32_t first_blocks(const struct engine *e, const struct transfer *t,
+uint32_t first_blocks(const struct demand *d, const struct transfer *t,
                       const uint8_t *bytes, struct block_range out[FIRST_RANGES_MAX])
 {
     const uint32_t blocks = t->partial->blocks, large = t->partial->large;
@@ -71,12 +73,12 @@ uint32_t first_blocks(const struct engine *e, const struct transfer *t,
                                          {large, 1, HEAD_BLOCKS - 1}};
     bool asked = t->order.block_count && order_class(t->order.kind) == CLASS_DEMAND;
     uint32_t n = 0;
-    if (!asked || t->size < BLOCK_BYTES || !has(bytes, &HDF5))
+    if (!asked || t->original.size < BLOCK_BYTES || !has(bytes, &HDF5))
         return 0;
     for (size_t i = 0; i < FIRST_RANGES_MAX; i++) {
         struct monarch_order order = {.file = t->order.file,
                                       .first_block = wanted[i].first};
-        if (wanted[i].first < blocks && table_block_source(e->table, &order) &&
+        if (wanted[i].first < blocks && table_block_source(d->table, &order) &&
             order.peer == NO_PEER)
             out[n++] = wanted[i];
     }

@@ -2,7 +2,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "dataplane/api/api.h"
+#include "dataplane/demand/demand_api.h"
 #include "shared/catalog.h"
 
 static const char *text_of(const struct catalog *cat, uint64_t place)

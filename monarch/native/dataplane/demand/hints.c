@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "dataplane/demand/demand.h"
-#include "dataplane/peers/peer_client.h"
+#include "dataplane/extents/eviction.h"
 #include "dataplane/extents/pool.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 #include "shared/catalog.h"
 
 enum {
@@ -36,17 +36,17 @@ static const uint64_t MOVING_NS = SECOND_NS, CLAIM_NS = 2000;
 enum look { LOOK_PASSED, LOOK_BEGUN, LOOK_BLOCKED };
 
 /* hints_new - there are no hints; hints_free() is due even after a failure. */
-int hints_new(struct engine *e, struct hints **out)
+int hints_new(struct demand *d, struct hints **out)
 {
     struct hints *h = calloc(1, sizeof(*h));
     if (!h)
         return -ENOMEM;
     *out = h;
     pthread_mutex_init(&h->lock, NULL);
-    h->claims.sizes = e->table->options.sizes;
-    h->claims.opened = (_Atomic uint8_t *)e->flags + e->flags->opened;
-    h->pending = calloc(e->catalog->file_count + 1, sizeof(*h->pending));
-    int rc = claims_init(&h->claims, e->catalog->file_count);
+    h->claims.sizes = d->table->options.sizes;
+    h->claims.opened = (_Atomic uint8_t *)d->job->flags + d->job->flags->opened;
+    h->pending = calloc(d->job->catalog->file_count + 1, sizeof(*h->pending));
+    int rc = claims_init(&h->claims, d->job->catalog->file_count);
     return h->pending ? rc : -ENOMEM;
 }
 
@@ -136,21 +136,21 @@ static struct hint_order *next_order(struct hints *h)
 
 /* budget_of - what the Pool may keep for hints: something is left for programs that ask
  * for other Files, more where these come through the Pool too. */
-static uint64_t budget_of(const struct engine *e)
+static uint64_t budget_of(const struct demand *d)
 {
     struct monarch_account a;
-    monarch_table_account(e->table, e->table->options.tiers, &a);
+    monarch_table_account(d->table, d->table->options.tiers, &a);
     if (!a.in_service)
         return 0;
-    return table_uses_pool(e->table) ? a.capacity / 2 : a.capacity / 4 * 3;
+    return table_uses_pool(d->table) ? a.capacity / 2 : a.capacity / 4 * 3;
 }
 
 /* claim - one more open of a File is to come, which is or will be in this Tier. */
-static void claim(struct engine *e, const struct hint_order *o, uint32_t file,
+static void claim(struct demand *d, const struct hint_order *o, uint32_t file,
                   uint32_t tier)
 {
-    struct claims *c = &e->hints->claims;
-    if (tier != e->table->options.tiers || !claims_take_pooled(c, file, o->program))
+    struct claims *c = &d->hints->claims;
+    if (tier != d->table->options.tiers || !claims_take_pooled(c, file, o->program))
         claims_take(c, file);
 }
 
@@ -164,44 +164,44 @@ static bool is_full(struct claims *c, uint64_t need, uint64_t budget)
 }
 
 /* begin - begins a File that is absent. */
-static enum look begin(struct engine *e, const struct hint_order *o,
+static enum look begin(struct demand *d, const struct hint_order *o,
                        struct monarch_order *out)
 {
-    struct claims *c = &e->hints->claims;
+    struct claims *c = &d->hints->claims;
     uint32_t file = o->files[o->next], kind = MONARCH_BACKGROUND | MONARCH_HINT;
-    uint64_t need = footprint(c->sizes[file]), budget = budget_of(e);
+    uint64_t need = footprint(c->sizes[file]), budget = budget_of(d);
     if (need <= budget && is_full(c, need, budget))
         return LOOK_BLOCKED;
-    int verdict = eviction_begin(e, file, kind, out);
+    int verdict = eviction_begin(d->eviction, d->table, file, kind, out);
     if (verdict == VERDICT_POOL && need <= budget) {
-        pool_make_room(e->pool, need);
-        verdict = eviction_begin(e, file, kind, out);
+        pool_make_room(d->pool, need);
+        verdict = eviction_begin(d->eviction, d->table, file, kind, out);
     }
     if (verdict == VERDICT_WRITTEN)
-        report_file(e, file);
+        report_file(d->transfers, file);
     if (verdict == VERDICT_BEGUN)
         return LOOK_BEGUN;
     return verdict == VERDICT_POOL && need <= budget ? LOOK_BLOCKED : LOOK_PASSED;
 }
 
 /* look_at - the next File of an order. */
-static enum look look_at(struct engine *e, struct hint_order *o,
+static enum look look_at(struct demand *d, struct hint_order *o,
                          struct monarch_order *out)
 {
-    struct hints *h = e->hints;
-    uint32_t file = o->files[o->next], word = replica_load(e->catalog, file);
+    struct hints *h = d->hints;
+    uint32_t file = o->files[o->next], word = replica_load(d->job->catalog, file);
     uint32_t tier = STATE_TIER(word);
     enum look look = LOOK_PASSED;
     bool early = claims_absorb(&h->claims, file);
     if (early && (h->pending[file] & FRESH)) {
         /* It is opened already. Later ones of its hints may follow several opens. */
     } else if (STATE_OF(word) != REPLICA_ABSENT) {
-        claim(e, o, file, tier);
+        claim(d, o, file, tier);
     } else {
-        look = begin(e, o, out);
+        look = begin(d, o, out);
         tier = look == LOOK_BEGUN ? out->tier : TIERS_MAX;
         if (look != LOOK_BLOCKED)
-            claim(e, o, file, tier);
+            claim(d, o, file, tier);
     }
     return look;
 }
@@ -219,12 +219,12 @@ static bool waits(struct hints *h, struct hint_order *o, uint64_t now)
 }
 
 /* go_on - looks at hints until one is begun, or there is no room. */
-static enum look go_on(struct engine *e, struct monarch_order *out)
+static enum look go_on(struct demand *d, struct monarch_order *out)
 {
-    struct hints *h = e->hints;
+    struct hints *h = d->hints;
     for (int n = 0; n < LOOKED_AT_MAX; n++) {
         struct hint_order *o = next_order(h);
-        enum look look = o ? look_at(e, o, out) : LOOK_BLOCKED;
+        enum look look = o ? look_at(d, o, out) : LOOK_BLOCKED;
         if (!o || (look == LOOK_BLOCKED && waits(h, o, clock_ns())))
             return LOOK_BLOCKED;
         take_hint(h, o->files[o->next++]);
@@ -239,38 +239,38 @@ static enum look go_on(struct engine *e, struct monarch_order *out)
 
 /* hints_begin - begins the next File that programs will open, if one can be begun now. A
  * caller holds no lock. */
-void hints_begin(struct engine *e)
+void hints_begin(struct demand *d)
 {
-    struct hints *h = e->hints;
+    struct hints *h = d->hints;
     struct monarch_order order;
     pthread_mutex_lock(&h->lock);
-    enum look look = go_on(e, &order);
+    enum look look = go_on(d, &order);
     if (look == LOOK_BLOCKED)
         atomic_store_explicit(&h->wanted, false, memory_order_relaxed);
     pthread_mutex_unlock(&h->lock);
     if (look == LOOK_BEGUN)
-        start_order(e, &order);
+        start_order(d, &order);
 }
 
 /* want - lets a thread look at the hints, and that one wake others. */
-static void want(struct engine *e)
+static void want(struct demand *d)
 {
-    pthread_mutex_lock(&e->lock);
-    atomic_store_explicit(&e->hints->wanted, true, memory_order_relaxed);
-    scheduler_call(e);
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&d->transfers->lock);
+    atomic_store_explicit(&d->hints->wanted, true, memory_order_relaxed);
+    scheduler_call(d->transfers);
+    pthread_mutex_unlock(&d->transfers->lock);
 }
 
 /* hints_look - lets the threads go on with hints that had no room, if there may be some
  * now; true: they are to be looked at soon again. */
-bool hints_look(struct engine *e)
+bool hints_look(struct demand *d)
 {
-    struct hints *h = e->hints;
+    struct hints *h = d->hints;
     uint64_t now = clock_ns();
     if (!h)
         return false;
-    if (hints_wanted(e)) {
-        want(e); /* fetches may have ended that hints have waited for */
+    if (hints_wanted(d)) {
+        want(d); /* fetches may have ended that hints have waited for */
         return true;
     }
     pthread_mutex_lock(&h->lock);
@@ -284,43 +284,42 @@ bool hints_look(struct engine *e)
     h->looked_ns = again ? now : h->looked_ns;
     pthread_mutex_unlock(&h->lock);
     if (again)
-        want(e);
+        want(d);
     return left && moves;
 }
 
-/* monarch_engine_hint - what a program will open next, in this order: instead of what it
+/* hints_set - what a program will open next, in this order: instead of what it
  * has said before. -ENOSPC: too many programs have; -EINVAL: no such File; -ENOSYS: the
  * segments are not for hints; -ENOMEM. */
-int monarch_engine_hint(struct engine *e, uint64_t program, const uint32_t *files,
-                        uint64_t n)
+int hints_set(struct demand *d, uint64_t program, const uint32_t *files, uint64_t n)
 {
-    struct hints *h = e->hints;
+    struct hints *h = d->hints;
     struct hint_order o = {.program = program, .count = n};
     if (!h)
         return -ENOSYS;
     for (uint64_t i = 0; i < n; i++)
-        if (files[i] >= e->catalog->file_count)
+        if (files[i] >= d->job->catalog->file_count)
             return -EINVAL;
     o.files = n ? malloc(n * sizeof(*files)) : NULL;
     if (n && !o.files)
         return -ENOMEM;
     if (n)
         memcpy(o.files, files, n * sizeof(*files));
-    atomic_store((_Atomic uint32_t *)&e->flags->hinted, 1);
+    atomic_store((_Atomic uint32_t *)&d->job->flags->hinted, 1);
     pthread_mutex_lock(&h->lock);
     int rc = replace_order(h, &o);
     pthread_mutex_unlock(&h->lock);
     if (rc)
         free(o.files);
     else
-        want(e);
+        want(d);
     return rc;
 }
 
-/* monarch_engine_hints - what hints have done until now. */
-void monarch_engine_hints(struct engine *e, struct monarch_hint_tally *out)
+/* hints_tell - what hints have done until now. */
+void hints_tell(struct demand *d, struct monarch_hint_tally *out)
 {
-    struct hints *h = e->hints;
+    struct hints *h = d->hints;
     *out = (struct monarch_hint_tally){0};
     if (!h)
         return;

@@ -2,7 +2,7 @@
 #ifndef MONARCH_HINTS_H
 #define MONARCH_HINTS_H
 
-#include "dataplane/api/engine.h"
+#include "dataplane/demand/demand.h"
 #include "dataplane/extents/hint_claims.h"
 
 struct hint_order { /* of one program */
@@ -24,14 +24,16 @@ struct hints {
 };
 
 /* hints_wanted - the threads should look at the hints before they fill. */
-static inline bool hints_wanted(const struct engine *e)
+static inline bool hints_wanted(const struct demand *d)
 {
-    return e->hints && atomic_load_explicit(&e->hints->wanted, memory_order_relaxed);
+    return d->hints && atomic_load_explicit(&d->hints->wanted, memory_order_relaxed);
 }
 
-int hints_new(struct engine *e, struct hints **out);
+int hints_new(struct demand *d, struct hints **out);
 void hints_free(struct hints *h);
-void hints_begin(struct engine *e);
-bool hints_look(struct engine *e);
+int hints_set(struct demand *d, uint64_t program, const uint32_t *files, uint64_t n);
+void hints_tell(struct demand *d, struct monarch_hint_tally *out);
+void hints_begin(struct demand *d);
+bool hints_look(struct demand *d);
 
 #endif

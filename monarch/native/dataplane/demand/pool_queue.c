@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "dataplane/extents/eviction.h"
 #include "dataplane/extents/partial.h"
 #include "dataplane/extents/pool.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/replica_state.h"
+#include "dataplane/extents/table.h"
 
 enum { QUEUE_MAX = 1024 };
 
@@ -20,7 +22,7 @@ struct timed { /* a File, and since or until when */
 };
 
 struct pool_queue {
-    struct engine *engine;
+    struct demand *demand;
     pthread_mutex_t lock; /* guards the rest; before that of the Pool */
     struct ring queue;    /* struct timed: Files that wait */
     struct ring busy;     /* struct timed: Files that have waited too long */
@@ -28,15 +30,15 @@ struct pool_queue {
 };
 
 /* pool_queue_new - nothing waits; pool_queue_free() is due even after a failure. */
-int pool_queue_new(struct engine *e, struct pool_queue **out)
+int pool_queue_new(struct demand *d, struct pool_queue **out)
 {
     struct pool_queue *q = calloc(1, sizeof(*q));
     if (!q)
         return -ENOMEM;
     *out = q;
-    q->engine = e;
+    q->demand = d;
     pthread_mutex_init(&q->lock, NULL);
-    q->queued = calloc(e->catalog->file_count / 8 + 1, 1);
+    q->queued = calloc(d->job->catalog->file_count / 8 + 1, 1);
     if (!q->queued || ring_init(&q->queue, sizeof(struct timed), QUEUE_MAX) ||
         ring_init(&q->busy, sizeof(struct timed), QUEUE_MAX))
         return -ENOMEM;
@@ -71,7 +73,7 @@ static bool is_queued(const struct pool_queue *q, uint32_t file)
 /* refuse - sends programs to the origin, which answers sooner than the Pool. */
 static void refuse(struct pool_queue *q, uint32_t file, uint64_t now)
 {
-    struct table *t = q->engine->table;
+    struct table *t = q->demand->table;
     pthread_mutex_lock(&t->lock);
     t->tally.transit_full++;
     pthread_mutex_unlock(&t->lock);
@@ -85,13 +87,15 @@ static void refuse(struct pool_queue *q, uint32_t file, uint64_t now)
 static enum monarch_verdict begin(struct pool_queue *q, uint32_t file,
                                   struct monarch_order *order)
 {
-    struct table *t = q->engine->table;
-    pool_make_room(q->engine->pool, footprint(t->options.sizes[file]));
+    struct table *t = q->demand->table;
+    pool_make_room(q->demand->pool, footprint(t->options.sizes[file]));
     int kind = MONARCH_ASKED | MONARCH_AWAITED;
-    int verdict = eviction_begin(q->engine, file, kind, order);
+    int verdict = eviction_begin(q->demand->eviction, q->demand->table, file, kind,
+                                 order);
     if (verdict == VERDICT_POOL) {
-        partial_yield_pool(q->engine);
-        verdict = eviction_begin(q->engine, file, kind, order);
+        partial_yield_pool(q->demand->partials);
+        verdict = eviction_begin(q->demand->eviction, q->demand->table, file, kind,
+                                 order);
     }
     return (enum monarch_verdict)verdict;
 }
@@ -109,13 +113,13 @@ void pool_queue_wait(struct pool_queue *q, uint32_t file)
     if (verdict == VERDICT_POOL && q->queue.count < q->queue.capacity) {
         set_queued(q, file, true);
         ring_push(&q->queue, &(struct timed){file, now});
-        requests_wake(q->engine); /* it serves the queue, and may sleep for long */
+        job_ring(q->demand->job); /* it serves the queue, and may sleep for long */
     } else if (verdict == VERDICT_POOL) {
         refuse(q, file, now);
     }
     pthread_mutex_unlock(&q->lock);
     if (verdict == VERDICT_BEGUN)
-        start_order(q->engine, &order);
+        start_order(q->demand, &order);
 }
 
 /* next_of_queue - the first File of the queue that has room now: true. Those that have
@@ -152,7 +156,7 @@ static void end_busy(struct pool_queue *q, uint64_t now)
     while ((first = ring_peek(&q->busy)) && first->at_ns <= now) {
         ring_pop(&q->busy, &one);
         uint64_t file = one.file;
-        monarch_states_change(q->engine->table->options.words, &file, 1, &again);
+        monarch_states_change(q->demand->table->options.words, &file, 1, &again);
     }
 }
 
@@ -166,15 +170,15 @@ bool pool_queue_serve(struct pool_queue *q)
     while (begun) {
         pthread_mutex_lock(&q->lock);
         uint64_t now = clock_ns();
-        pool_check_held(q->engine->pool);
+        pool_check_held(q->demand->pool);
         end_busy(q, now);
         begun = next_of_queue(q, &order);
         waits = q->queue.count || q->busy.count;
-        atomic_store_explicit((_Atomic uint32_t *)&q->engine->requests->pool_full,
+        atomic_store_explicit((_Atomic uint32_t *)&q->demand->job->requests->pool_full,
                               q->queue.count > 0, memory_order_relaxed);
         pthread_mutex_unlock(&q->lock);
         if (begun)
-            start_order(q->engine, &order);
+            start_order(q->demand, &order);
     }
     return waits;
 }

@@ -7,24 +7,25 @@
  */
 #include "dataplane/demand/demand.h"
 
-#include "dataplane/demand/hints.h"
-#include "dataplane/transfers/packing.h"
-#include "dataplane/extents/partial.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/demand/hints.h"
+#include "dataplane/extents/eviction.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/transfers/packing.h"
 #include "shared/catalog.h"
 
 /* collect - empties slots until it has `max` requests; programs write the slots, so any
  * value may be in them. */
-static uint32_t collect(struct engine *e, uint64_t *requests, uint32_t max)
+static uint32_t collect(struct demand *d, uint64_t *requests, uint32_t max)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < REQUEST_SLOTS && n < max; i++) {
-        _Atomic uint64_t *slot = (_Atomic uint64_t *)&e->requests->slots[i];
+        _Atomic uint64_t *slot = (_Atomic uint64_t *)&d->job->requests->slots[i];
         if (!atomic_load_explicit(slot, memory_order_relaxed))
             continue;
         uint64_t request = atomic_exchange_explicit(slot, 0, memory_order_acquire);
-        if (request & REQUEST_BLOCKS || (request - 1 < e->catalog->file_count &&
-                                         demand_wanted(e, (uint32_t)(request - 1))))
+        if (request & REQUEST_BLOCKS || (request - 1 < d->job->catalog->file_count &&
+                                         demand_wanted(d, (uint32_t)(request - 1))))
             requests[n++] = request;
     }
     return n;
@@ -32,82 +33,82 @@ static uint32_t collect(struct engine *e, uint64_t *requests, uint32_t max)
 
 /* report_slots - gives Python what is requested in the slots; what its queue has no room
  * for stays there. */
-static void report_slots(struct engine *e)
+static void report_slots(struct demand *d)
 {
     uint64_t requests[REQUEST_SLOTS];
-    pthread_mutex_lock(&e->lock);
-    uint32_t room = e->requested.capacity - e->requested.count;
-    uint32_t n = collect(e, requests, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);
+    pthread_mutex_lock(&d->transfers->lock);
+    uint32_t room = d->transfers->requested.capacity - d->transfers->requested.count;
+    uint32_t n = collect(d, requests, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);
     for (uint32_t i = 0; i < n; i++)
         if (!(requests[i] & REQUEST_BLOCKS))
-            report_file_locked(e, (uint32_t)(requests[i] - 1));
-    pthread_mutex_unlock(&e->lock);
+            report_file_locked(d->transfers, (uint32_t)(requests[i] - 1));
+    pthread_mutex_unlock(&d->transfers->lock);
 }
 
 /* requests_look - begins what is requested in the slots: by the table, or by Python. Any
  * thread may look. */
-void requests_look(struct engine *e)
+void requests_look(struct demand *d)
 {
     uint64_t requests[REQUEST_SLOTS];
-    if (!e->table) {
-        report_slots(e);
+    if (!d->table) {
+        report_slots(d);
         return;
     }
-    uint32_t n = collect(e, requests, REQUEST_SLOTS);
+    uint32_t n = collect(d, requests, REQUEST_SLOTS);
     if (n)
-        health_check_stalled(e);
+        health_check_stalled(d->transfers);
     for (uint32_t i = 0; i < n; i++)
         if (requests[i] & REQUEST_BLOCKS)
-            blocks_requested(e, requests[i], false);
+            blocks_requested(d, requests[i], false);
         else
-            demand(e, (uint32_t)(requests[i] - 1));
+            demand(d, (uint32_t)(requests[i] - 1));
 }
 
 /* run_each_beat - what is due with each heartbeat, and not with each request. */
-static void run_each_beat(struct engine *e)
+static void run_each_beat(struct demand *d)
 {
     uint64_t now = clock_ns();
-    if (now - e->checked_ns < HEARTBEAT_MS * MS_NS / 2)
+    if (now - d->checked_ns < HEARTBEAT_MS * MS_NS / 2)
         return;
-    e->checked_ns = now;
-    health_check(e);
-    blocks_check(e);
-    packing_go_on(e); /* a frame may have come to nothing */
-    if (e->eviction)
-        eviction_beat(e->eviction);
-    pthread_mutex_lock(&e->lock);
-    completions_expire(e, &e->done);
-    pthread_mutex_unlock(&e->lock);
+    d->checked_ns = now;
+    health_check(d->transfers);
+    blocks_check(d);
+    packing_go_on(d->transfers); /* a frame may have come to nothing */
+    if (d->eviction)
+        eviction_beat(d->eviction);
+    pthread_mutex_lock(&d->transfers->lock);
+    completions_expire(d->transfers, &d->transfers->done);
+    pthread_mutex_unlock(&d->transfers->lock);
 }
 
 /* answer - does what is due for programs whose call no thread that copies has answered:
  * none is idle, or the program was killed before it woke one. */
-static void answer(struct engine *e)
+static void answer(struct demand *d)
 {
-    idle_answer(e);
-    requests_look(e);
-    pthread_mutex_lock(&e->lock);
-    scheduler_call(e);
-    engine_signal(e);
-    pthread_mutex_unlock(&e->lock);
+    idle_answer(d->transfers);
+    requests_look(d);
+    pthread_mutex_lock(&d->transfers->lock);
+    scheduler_call(d->transfers);
+    reports_signal(d->transfers);
+    pthread_mutex_unlock(&d->transfers->lock);
 }
 
 /* requests_listen - the body of the thread; a lost wake-up costs one heartbeat at
  * most. */
-void requests_listen(struct engine *e)
+void requests_listen(struct demand *d)
 {
-    _Atomic uint32_t *bell = (_Atomic uint32_t *)&e->requests->bell;
+    _Atomic uint32_t *bell = (_Atomic uint32_t *)&d->job->requests->bell;
     const struct timespec slice = clock_timespec(HEARTBEAT_MS * MS_NS),
                           soon = clock_timespec(POOL_MS * MS_NS);
-    while (!engine_stopping(e)) {
+    while (!job_stopping(d->job)) {
         uint32_t seen = atomic_load_explicit(bell, memory_order_acquire);
-        monarch_beat(e->requests);
-        run_each_beat(e);
-        blocks_go_on(e);
-        answer(e);
-        bool waits = e->pool_queue && pool_queue_serve(e->pool_queue);
-        waits |= hints_look(e);
-        if (!engine_stopping(e))
+        monarch_beat(d->job->requests);
+        run_each_beat(d);
+        blocks_go_on(d);
+        answer(d);
+        bool waits = d->pool_queue && pool_queue_serve(d->pool_queue);
+        waits |= hints_look(d);
+        if (!job_stopping(d->job))
             syscall(SYS_futex, bell, FUTEX_WAIT, seen, waits ? &soon : &slice, NULL, 0);
     }
 }

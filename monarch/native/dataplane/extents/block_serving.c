@@ -1,10 +1,12 @@
-/* block_serving.c - which Blocks of a large File there are for other nodes, and where. */
+/* block_serving.c - which Blocks of a large File there are for other nodes, and where; and the
+ * checksums of Blocks. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "dataplane/extents/partial.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 #include "shared/catalog.h"
+#include "shared/xxh3.h"
 
 static bool same_word(uint32_t a, uint32_t b)
 {
@@ -47,82 +49,114 @@ static bool hold_part(const struct partial *p, struct block_run run, struct held
 /* partial_hold - some Blocks of one Extent, up to HELD_MAX; false: not all of them are
  * there. On this node the File may not be large: by another configuration it is staged
  * whole. */
-bool partial_hold(struct engine *e, uint32_t file, struct block_run run,
+bool partial_hold(struct partials *parts, uint32_t file, struct block_run run,
                   struct held *out)
 {
-    int64_t large = e->partials ? presence_find(e->flags, file) : -1;
+    int64_t large = parts->count ? presence_find(parts->job->flags, file) : -1;
     *out = (struct held){.offset = (uint64_t)run.first * BLOCK_BYTES};
-    catalog_replica_name(e->catalog, file, out->name);
+    catalog_replica_name(parts->job->catalog, file, out->name);
     if (large >= 0)
-        pthread_mutex_lock(&e->partials->lock);
-    out->word = replica_load(e->catalog, file);
+        pthread_mutex_lock(&parts->lock);
+    out->word = replica_load(parts->job->catalog, file);
     out->tier = STATE_TIER(out->word);
     bool found = STATE_OF(out->word) == REPLICA_READY;
     if (large >= 0 && found)
-        hold_ready(e->partials, (uint32_t)large, run, out);
+        hold_ready(parts, (uint32_t)large, run, out);
     else if (large >= 0 && STATE_OF(out->word) == REPLICA_STAGING)
-        found = hold_part(e->partials->all[large], run, out);
+        found = hold_part(parts->all[large], run, out);
     if (large >= 0)
-        pthread_mutex_unlock(&e->partials->lock);
+        pthread_mutex_unlock(&parts->lock);
     return found;
 }
 
 /* partial_digests - the checksums of some Blocks of an Extent that is packed; false: they are
  * not known. */
-bool partial_digests(struct engine *e, uint32_t file, struct block_run run,
+bool partial_digests(struct partials *parts, uint32_t file, struct block_run run,
                      uint64_t *out)
 {
-    int64_t large = e->partials ? presence_find(e->flags, file) : -1;
+    int64_t large = parts->count ? presence_find(parts->job->flags, file) : -1;
     if (large < 0)
         return false;
-    pthread_mutex_lock(&e->partials->lock);
-    const struct partial *p = e->partials->all[large];
+    pthread_mutex_lock(&parts->lock);
+    const struct partial *p = parts->all[large];
     bool known = p && !p->ended;
     if (known)
         memcpy(out, p->digests + run.first, run.count * sizeof(*out));
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
     return known;
 }
 
 /* partial_held_still - the Replica is the same after its bytes were read. */
-bool partial_held_still(struct engine *e, uint32_t file, const struct held *held)
+bool partial_held_still(struct job *job, uint32_t file, const struct held *held)
 {
-    uint32_t word = replica_load(e->catalog, file);
+    uint32_t word = replica_load(job->catalog, file);
     if (!same_word(word, held->word))
         return false;
     if (STATE_OF(word) != REPLICA_STAGING || !held->part)
         return STATE_OF(word) == REPLICA_READY;
-    const struct part *part = presence_part(e->flags,
-                                            (uint32_t)presence_find(e->flags, file));
+    const struct part *part = presence_part(job->flags,
+                                            (uint32_t)presence_find(job->flags, file));
     return part_load(part) == held->part && part_pieces(part) == held->pieces;
 }
 
 /* partial_note_adopted - keeps the checksums of the Blocks of a Replica that is being
  * verified, which are right if those of its Extents are. */
-void partial_note_adopted(struct engine *e, const struct monarch_order *order,
+void partial_note_adopted(struct partials *parts, const struct monarch_order *order,
                           const uint8_t *bytes, size_t n, uint64_t offset)
 {
-    int64_t large = e->partials ? presence_find(e->flags, order->file) : -1;
+    int64_t large = parts->count ? presence_find(parts->job->flags, order->file) : -1;
     if (large < 0)
         return;
-    pthread_mutex_lock(&e->partials->lock);
-    struct digests *d = &e->partials->digests[large];
+    pthread_mutex_lock(&parts->lock);
+    struct digests *d = &parts->digests[large];
     if (!d->blocks)
-        d->blocks = calloc(blocks_of(e->table->options.sizes[order->file]),
+        d->blocks = calloc(blocks_of(parts->table->options.sizes[order->file]),
                            sizeof(*d->blocks));
     d->word = order->word;
     if (d->blocks)
         blocks_digest(bytes, n, d->blocks + offset / BLOCK_BYTES);
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* partial_failures - changes when Blocks of a large File could not be brought. */
-uint32_t partial_failures(const struct engine *e, uint32_t file)
+uint32_t partial_failures(const struct job *job, uint32_t file)
 {
-    int64_t large = presence_find(e->flags, file);
+    int64_t large = presence_find(job->flags, file);
     if (large < 0)
         return 0;
-    const struct part *part = presence_part(e->flags, (uint32_t)large);
+    const struct part *part = presence_part(job->flags, (uint32_t)large);
     return atomic_load_explicit((const _Atomic uint32_t *)&part->failures,
                                 memory_order_acquire);
+}
+
+/* ---- checksums of Blocks ------------------------------------------------------------ */
+
+/* blocks_digest - the checksum of each Block of some. */
+void blocks_digest(const uint8_t *bytes, size_t n, uint64_t *out)
+{
+    for (size_t at = 0; at < n; at += BLOCK_BYTES)
+        *out++ = xxh3(bytes + at, n - at < BLOCK_BYTES ? n - at : BLOCK_BYTES, 0);
+}
+
+/* blocks_same - bytes from a Block on, CHUNK_BYTES at most, are what had come. */
+bool blocks_same(const struct partial *p, uint32_t first, const uint8_t *bytes,
+                 size_t n)
+{
+    uint64_t digests[CHUNK_BYTES / BLOCK_BYTES];
+    size_t count = (n + BLOCK_BYTES - 1) / BLOCK_BYTES;
+    blocks_digest(bytes, n, digests);
+    return memcmp(digests, p->digests + first, count * sizeof(*digests)) == 0;
+}
+
+/* blocks_next_run - takes the next run, of so many at most, out of the bits of some Blocks. */
+struct block_run blocks_next_run(struct block_run all, uint32_t *bits, uint32_t most)
+{
+    struct block_run run = {all.first, 0};
+    while (!(*bits & blocks_mask(run.first, 1)))
+        run.first++;
+    while (run.count < most && run.first + run.count < all.first + all.count &&
+           *bits & blocks_mask(run.first + run.count, 1))
+        run.count++;
+    *bits &= ~blocks_mask(run.first, run.count);
+    return run;
 }

@@ -11,7 +11,7 @@
  * back. A file system that has no leases proves nothing: there the room is given back with
  * the name.
  */
-#include "dataplane/demand/demand.h"
+#include "dataplane/extents/eviction.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,11 +20,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "dataplane/demand/hints.h"
+#include "dataplane/base/ring.h"
+#include "dataplane/base/syscalls.h"
+#include "dataplane/extents/hint_claims.h"
+#include "dataplane/extents/job.h"
+#include "dataplane/extents/lru.h"
 #include "dataplane/extents/packs.h"
 #include "dataplane/extents/replica_state.h"
-#include "dataplane/extents/staging_table.h"
-#include "dataplane/base/syscalls.h"
+#include "dataplane/extents/table.h"
 #include "shared/catalog.h"
 #include "shared/recency.h"
 
@@ -63,7 +66,10 @@ struct refused { /* a File that found no room, and until when */
 };
 
 struct eviction {
-    struct engine *engine;
+    struct job *job;
+    struct table *table;
+    struct packs *packs;         /* NULL: no Tier is packed */
+    const struct claims *claims; /* NULL: hints cannot be given */
     pthread_mutex_t
         lock;      /* guards the rest; before those of pack files and of the table */
     uint32_t most; /* candidates */
@@ -74,18 +80,22 @@ struct eviction {
 
 /* eviction_new - for an engine with a table, and Files whose uses are noted.
  * eviction_free() is due even after a failure. */
-int eviction_new(struct engine *e, struct eviction **out)
+int eviction_new(struct job *job, struct table *table, struct packs *packs,
+                 const struct claims *claims, struct eviction **out)
 {
     struct eviction *v = calloc(1, sizeof(*v));
     if (!v)
         return -ENOMEM;
     *out = v;
-    v->engine = e;
+    v->job = job;
+    v->table = table;
+    v->packs = packs;
+    v->claims = claims;
     pthread_mutex_init(&v->lock, NULL);
-    uint64_t most = e->catalog->file_count / OLDEST_PARTS;
+    uint64_t most = table->options.files / OLDEST_PARTS;
     most = most < OLDEST_MIN ? OLDEST_MIN : most;
     v->most = (uint32_t)(most < OLDEST_MAX ? most : OLDEST_MAX);
-    if (e->packs && !(v->segments = calloc(SEGMENTS_MAX, sizeof(*v->segments))))
+    if (packs && !(v->segments = calloc(SEGMENTS_MAX, sizeof(*v->segments))))
         return -ENOMEM;
     if (ring_init(&v->held, sizeof(struct held), HELD_MAX) ||
         ring_init(&v->refused, sizeof(struct refused), BUSY_MAX))
@@ -127,7 +137,7 @@ static enum proof prove(int fd)
 
 static void give_back(struct eviction *v, uint32_t tier, uint64_t room)
 {
-    table_give_room(v->engine->table, tier, room);
+    table_give_room(v->table, tier, room);
 }
 
 /* end - a Replica without a name: its room is free, or is when its programs have closed it.
@@ -138,9 +148,9 @@ static bool end(struct eviction *v, const struct held *h)
     if (proof == IN_USE)
         return false;
     if (proof == UNUSED) /* before the inode can be that of another file */
-        monarch_engine_forget(v->engine, h->tier, h->ino);
+        job_forget_inode(v->job, h->tier, h->ino);
     else
-        monarch_engine_keep(v->engine, h->tier, h->ino);
+        job_keep_inode(v->job, h->tier, h->ino);
     close(h->fd);
     give_back(v, h->tier, h->room);
     return true;
@@ -149,8 +159,8 @@ static bool end(struct eviction *v, const struct held *h)
 /* settle - ends the leaving of a Replica: it is READY as before, or absent. */
 static void settle(struct eviction *v, uint32_t file, uint32_t leaving, uint32_t fixed)
 {
-    _Atomic uint32_t *words = replica_word(v->engine->catalog, 0);
-    uint32_t seen = replica_load(v->engine->catalog, file);
+    _Atomic uint32_t *words = replica_word(v->job->catalog, 0);
+    uint32_t seen = replica_load(v->job->catalog, file);
     while (((seen ^ leaving) & ~STATE_CONFIRMED) == 0)
         if (replica_state_change(words, file, &seen, (seen & ~STATE_FIXED) | fixed,
                                  true))
@@ -163,54 +173,52 @@ static void settle(struct eviction *v, uint32_t file, uint32_t leaving, uint32_t
 static bool leave(struct eviction *v, uint32_t file, uint32_t seen,
                   const struct held *h)
 {
-    struct engine *e = v->engine;
     char name[REPLICA_NAME_BYTES + 1];
-    bool large = table_in_part(e->table, file);
+    bool large = table_in_part(v->table, file);
     uint32_t leaving = STATE_NEXT(seen, large ? REPLICA_EVICTING : REPLICA_STAGING,
                                   h->tier, REASON_NONE);
-    if (!replica_state_change(replica_word(e->catalog, 0), file, &seen, leaving, false))
+    if (!replica_state_change(replica_word(v->job->catalog, 0), file, &seen, leaving,
+                              false))
         return false;
     if (prove(h->fd) == IN_USE) {
         settle(v, file, leaving, seen & STATE_FIXED);
         return false;
     }
-    catalog_replica_name(e->catalog, file, name);
-    unlinkat(e->tiers[h->tier], name, 0);
+    catalog_replica_name(v->job->catalog, file, name);
+    unlinkat(v->job->tiers[h->tier], name, 0);
     settle(v, file, leaving, STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE));
-    table_count_evicted(e->table, h->tier, 1, h->room);
+    table_count_evicted(v->table, h->tier, 1, h->room);
     return true;
 }
 
-static bool is_hinted(const struct engine *e, uint32_t file)
+static bool is_hinted(const struct eviction *v, uint32_t file)
 {
-    return e->hints && claims_due(&e->hints->claims, file) > 0;
+    return v->claims && claims_due(v->claims, file) > 0;
 }
 
 /* may_leave - it was not used since it was found to be old, and nobody waits for it. */
 static bool may_leave(const struct eviction *v, const struct monarch_lru_file *one,
                       uint32_t tick)
 {
-    const struct engine *e = v->engine;
-    uint32_t used = atomic_load_explicit(recency_of(e->flags, one->file),
+    uint32_t used = atomic_load_explicit(recency_of(v->job->flags, one->file),
                                          memory_order_relaxed);
-    return tick - used == one->age && !engine_is_awaited(e, one->file) &&
-           !is_hinted(e, one->file);
+    return tick - used == one->age && !job_awaits(v->job, one->file) &&
+           !is_hinted(v, one->file);
 }
 
 /* evict - a Replica that was used longest ago; false: it stays. */
 static bool evict(struct eviction *v, uint32_t tier, const struct monarch_lru_file *one)
 {
-    struct engine *e = v->engine;
     struct stat st;
     char name[REPLICA_NAME_BYTES + 1];
-    uint32_t seen = replica_load(e->catalog, one->file);
+    uint32_t seen = replica_load(v->job->catalog, one->file);
     if (STATE_OF(seen) != REPLICA_READY || STATE_TIER(seen) != tier ||
         !may_leave(v, one, v->oldest[tier].tick))
         return false;
-    catalog_replica_name(e->catalog, one->file, name);
+    catalog_replica_name(v->job->catalog, one->file, name);
     struct held h = {.tier = tier,
-                     .room = footprint(e->table->options.sizes[one->file])};
-    h.fd = file_openat(e->tiers[tier], name, O_RDONLY | O_NONBLOCK, 0);
+                     .room = footprint(v->table->options.sizes[one->file])};
+    h.fd = file_openat(v->job->tiers[tier], name, O_RDONLY | O_NONBLOCK, 0);
     if (h.fd < 0)
         return false; /* who opens it finds out why */
     if (fstat(h.fd, &st) || !leave(v, one->file, seen, &h)) {
@@ -238,18 +246,17 @@ static void look_at_held(struct eviction *v)
 /* find_oldest - looks at all Files, unless that was in vain a moment ago. */
 static bool find_oldest(struct eviction *v, uint32_t tier)
 {
-    struct engine *e = v->engine;
     struct candidates *c = &v->oldest[tier];
-    uint32_t now = recency_tick(e->flags);
+    uint32_t now = recency_tick(v->job->flags);
     if (!c->files)
         c->files = calloc(v->most, sizeof(*c->files));
     uint64_t now_ns = clock_ns();
     if (!c->files || (c->fruitless && now_ns - c->at_ns < IN_VAIN_NS))
         return false;
     const struct monarch_lru_view view = {
-        .words = (const uint32_t *)replica_word(e->catalog, 0),
-        .used = (const uint32_t *)recency_of(e->flags, 0),
-        .files = e->catalog->file_count,
+        .words = (const uint32_t *)replica_word(v->job->catalog, 0),
+        .used = (const uint32_t *)recency_of(v->job->flags, 0),
+        .files = v->job->catalog->file_count,
         .tier = tier,
         .now = now};
     *c = (struct candidates){
@@ -271,7 +278,7 @@ static const struct monarch_lru_file *next_of(struct eviction *v, uint32_t tier)
 static int64_t oldest_segment(struct eviction *v, uint32_t tier, uint64_t *age)
 {
     int64_t found = -1;
-    packs_uses(v->engine->packs, v->segments);
+    packs_uses(v->packs, v->segments);
     for (uint32_t i = 0; i < SEGMENTS_MAX; i++) {
         const struct segment_use *use = &v->segments[i];
         if (!use->frames || use->tier != tier)
@@ -289,15 +296,14 @@ static int64_t oldest_segment(struct eviction *v, uint32_t tier, uint64_t *age)
 static bool drop_segment(struct eviction *v, uint32_t tier,
                          const struct monarch_lru_file *next)
 {
-    struct engine *e = v->engine;
     uint64_t age = 0, files = 0;
-    int64_t segment = v->segments && e->table->ratios[tier]
+    int64_t segment = v->segments && v->table->ratios[tier]
                           ? oldest_segment(v, tier, &age)
                           : -1;
     if (segment < 0 || (next && next->age + 1 > age))
         return false;
-    uint64_t freed = packs_drop(e->packs, (uint32_t)segment, &files);
-    table_count_evicted(e->table, tier, files, freed);
+    uint64_t freed = packs_drop(v->packs, (uint32_t)segment, &files);
+    table_count_evicted(v->table, tier, files, freed);
     return freed > 0;
 }
 
@@ -306,7 +312,7 @@ static bool make_room_in(struct eviction *v, uint32_t tier, uint64_t need)
 {
     struct candidates *c = &v->oldest[tier];
     for (int n = 0; n < LOOKED_AT_MAX; n++) {
-        if (table_has_free(v->engine->table, tier, need))
+        if (table_has_free(v->table, tier, need))
             return true;
         if (v->held.count == v->held.capacity)
             return false;
@@ -318,20 +324,20 @@ static bool make_room_in(struct eviction *v, uint32_t tier, uint64_t need)
         else if (evict(v, tier, next))
             c->fruitless = false;
     }
-    return table_has_free(v->engine->table, tier, need);
+    return table_has_free(v->table, tier, need);
 }
 
 /* tell_time - uses before this moment are told from those behind it. */
 static void tell_time(struct eviction *v)
 {
-    _Atomic uint32_t *tick = (_Atomic uint32_t *)&v->engine->flags->tick;
+    _Atomic uint32_t *tick = (_Atomic uint32_t *)&v->job->flags->tick;
     atomic_fetch_add_explicit(tick, 1, memory_order_relaxed);
 }
 
 /* make_room - in the fastest Tier that can have room for a File. */
 static bool make_room(struct eviction *v, uint32_t file)
 {
-    struct table *t = v->engine->table;
+    struct table *t = v->table;
     bool made = false;
     uint64_t need;
     pthread_mutex_lock(&v->lock);
@@ -348,7 +354,7 @@ static void refuse(struct eviction *v, uint32_t file)
     const struct refused one = {file, clock_ns() + BUSY_NS};
     pthread_mutex_lock(&v->lock);
     if (v->refused.count < v->refused.capacity) {
-        table_refuse(v->engine->table, file, REASON_BUSY);
+        table_refuse(v->table, file, REASON_BUSY);
         ring_push(&v->refused, &one);
     }
     pthread_mutex_unlock(&v->lock);
@@ -366,7 +372,7 @@ static void end_refused(struct eviction *v, uint64_t now)
     while ((first = ring_peek(&v->refused)) && first->until_ns <= now) {
         ring_pop(&v->refused, &one);
         uint64_t file = one.file;
-        monarch_states_change(v->engine->table->options.words, &file, 1, &again);
+        monarch_states_change(v->table->options.words, &file, 1, &again);
     }
 }
 
@@ -374,30 +380,31 @@ static void end_refused(struct eviction *v, uint64_t now)
 
 /* eviction_begin - as monarch_table_begin(), but makes room where a File needs it: the
  * verdict is never to evict. */
-int eviction_begin(struct engine *e, uint32_t file, uint32_t kind,
+int eviction_begin(struct eviction *v, struct table *t, uint32_t file, uint32_t kind,
                    struct monarch_order *out)
 {
-    int verdict = monarch_table_begin(e->table, file, kind, out);
-    for (int n = 0; e->eviction && verdict == VERDICT_EVICT && n < TRIES; n++) {
-        if (!make_room(e->eviction, file))
+    int verdict = monarch_table_begin(t, file, kind, out);
+    for (int n = 0; v && verdict == VERDICT_EVICT && n < TRIES; n++) {
+        if (!make_room(v, file))
             break;
-        verdict = monarch_table_begin(e->table, file, kind, out);
+        verdict = monarch_table_begin(t, file, kind, out);
     }
     if (verdict != VERDICT_EVICT)
         return verdict;
-    if (e->eviction && !(kind & MONARCH_HINT))
-        refuse(e->eviction, file);
+    if (v && !(kind & MONARCH_HINT))
+        refuse(v, file);
     return VERDICT_PASSED;
 }
 
 /* eviction_begin_partly - the same of table_begin_partly(). */
-int eviction_begin_partly(struct engine *e, uint32_t file, struct monarch_order *out)
+int eviction_begin_partly(struct eviction *v, struct table *t, uint32_t file,
+                          struct monarch_order *out)
 {
-    int verdict = table_begin_partly(e->table, file, out);
-    if (verdict == VERDICT_EVICT && e->eviction && make_room(e->eviction, file))
-        verdict = table_begin_partly(e->table, file, out);
-    if (verdict == VERDICT_EVICT && e->eviction)
-        refuse(e->eviction, file);
+    int verdict = table_begin_partly(t, file, out);
+    if (verdict == VERDICT_EVICT && v && make_room(v, file))
+        verdict = table_begin_partly(t, file, out);
+    if (verdict == VERDICT_EVICT && v)
+        refuse(v, file);
     return verdict == VERDICT_EVICT ? VERDICT_NOTHING : verdict;
 }
 
@@ -406,13 +413,12 @@ int eviction_begin_partly(struct engine *e, uint32_t file, struct monarch_order 
  * the next beat. */
 bool eviction_go_on_packing(struct eviction *v)
 {
-    struct engine *e = v->engine;
     uint32_t file;
-    if (!e->packs || !packs_blocked(e->packs, &file) ||
-        !table_others_leave(e->table, file))
+    if (!v->packs || !packs_blocked(v->packs, &file) ||
+        !table_others_leave(v->table, file))
         return false;
-    table_stays_full(e->table, !make_room(v, file));
-    packs_unblock(e->packs);
+    table_stays_full(v->table, !make_room(v, file));
+    packs_unblock(v->packs);
     return true;
 }
 
@@ -420,7 +426,7 @@ bool eviction_go_on_packing(struct eviction *v)
  * have closed since, and lets programs ask again for Files that had no room. */
 void eviction_beat(struct eviction *v)
 {
-    table_stays_full(v->engine->table, false);
+    table_stays_full(v->table, false);
     pthread_mutex_lock(&v->lock);
     tell_time(v);
     look_at_held(v);

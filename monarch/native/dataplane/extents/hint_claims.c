@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 enum {
     CLAIMS_MAX = 1 << 16,

@@ -12,14 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dataplane/api/engine.h"
-#include "dataplane/transfers/extent_packing.h"
-#include "dataplane/media/pack_index.h"
-#include "dataplane/transfers/packing.h"
-#include "dataplane/extents/packs_state.h"
-#include "dataplane/extents/staging_table.h"
 #include "dataplane/base/syscalls.h"
-#include "dataplane/peers/wire.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/packs_state.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/media/pack_index.h"
 #include "shared/catalog.h"
 
 /* ---- the end of a job ----------------------------------------------------------------- */
@@ -39,7 +36,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* place_one - the frame of a row. */
-static struct placed place_one(const struct packs *p, uint32_t file, uint32_t extent)
+static struct placed place_one(struct packs *p, uint32_t file, uint32_t extent)
 {
     const struct frame_place *place = &p->places[packs_row(p, file, extent)];
     uint32_t tier = p->segments[place->segment - 1].tier;
@@ -48,25 +45,25 @@ static struct placed place_one(const struct packs *p, uint32_t file, uint32_t ex
         .entry = {.extent = extent,
                   .offset = place->offset,
                   .bytes = place->bytes,
-                  .id = packs_id(p->engine->packs, tier, file)},
+                  .id = packs_id(p, tier, file)},
     };
-    one.entry.plain = (uint32_t)frame_extent_bytes(
-        p->engine->table->options.sizes[file], extent);
-    packing_file_name(p->engine, file, one.entry.name);
+    one.entry.plain = (uint32_t)extent_bytes(p->table->options.sizes[file], extent);
+    job_frame_name(p->job, file, one.entry.name);
     return one;
 }
 
 /* list_file - the frames of a File that a later job may have: of a large one, those whose
  * Blocks can be compared. */
-static uint64_t list_file(const struct packs *p, uint32_t file, struct placed *out)
+static uint64_t list_file(const struct partials *parts, uint32_t file,
+                          struct placed *out)
 {
-    const struct engine *e = p->engine;
-    bool large = table_in_part(e->table, file);
+    struct packs *p = parts->packs;
+    bool large = table_in_part(parts->table, file);
     uint64_t row = packs_row(p, file, 0), end = packs_row(p, file + 1, 0), n = 0;
-    if (table_written(e->table, file))
+    if (table_written(parts->table, file))
         return 0;
     for (uint32_t extent = 0; row < end; row++, extent++) {
-        const uint64_t *digests = large ? extent_digests(e, file, extent) : NULL;
+        const uint64_t *digests = large ? extent_digests(parts, file, extent) : NULL;
         if (!p->places[row].segment || (large && !digests))
             continue;
         out[n] = place_one(p, file, extent);
@@ -78,11 +75,11 @@ static uint64_t list_file(const struct packs *p, uint32_t file, struct placed *o
 }
 
 /* list - all frames that a later job may have, by segment and offset. */
-static uint64_t list(struct packs *p, struct placed *out)
+static uint64_t list(const struct partials *parts, struct placed *out)
 {
     uint64_t n = 0;
-    for (uint32_t file = 0; file < p->engine->catalog->file_count; file++)
-        n += list_file(p, file, out + n);
+    for (uint32_t file = 0; file < parts->job->catalog->file_count; file++)
+        n += list_file(parts, file, out + n);
     qsort(out, n, sizeof(*out), compare);
     return n;
 }
@@ -108,11 +105,12 @@ static void seal_one(struct pack_segment *s, const struct placed *placed, uint64
 }
 
 /* pack_adoption_seal - writes the indexes of all segments; no thread uses them any more. */
-void pack_adoption_seal(struct packs *p)
+void pack_adoption_seal(struct partials *parts)
 {
-    uint64_t rows = packs_row(p, (uint32_t)p->engine->catalog->file_count, 0);
+    struct packs *p = parts->packs;
+    uint64_t rows = packs_row(p, (uint32_t)p->job->catalog->file_count, 0);
     struct placed *all = malloc((rows + 1) * sizeof(*all));
-    uint64_t n = all ? list(p, all) : 0, end;
+    uint64_t n = all ? list(parts, all) : 0, end;
     for (uint64_t first = 0; first < n; first = end) {
         for (end = first; end < n && all[end].segment == all[first].segment;)
             end++;
@@ -124,7 +122,7 @@ void pack_adoption_seal(struct packs *p)
 /* ---- the beginning of the next one ------------------------------------------------------ */
 
 struct adoption {
-    struct engine *e;
+    struct partials *parts;
     const struct monarch_pack *pack;
     struct pack_list list;
     struct pack_segment segment;
@@ -135,7 +133,7 @@ struct adoption {
 static int read_head(const struct adoption *a, const struct monarch_pack_entry *one,
                      uint32_t file, struct packed_frame *out)
 {
-    struct packs *p = a->e->packs;
+    struct packs *p = a->parts->packs;
     struct frame_head head, expected;
     uint32_t lengths[FRAME_PIECES_MAX];
     uint8_t bytes[sizeof(head) + sizeof(lengths)];
@@ -148,7 +146,7 @@ static int read_head(const struct adoption *a, const struct monarch_pack_entry *
     packs_head(packs_codec(p, a->segment.tier, file), &expected);
     expected.plain = one->plain;
     expected.stored = one->bytes - (uint32_t)sizeof(head);
-    packing_file_name(a->e, file, expected.name);
+    job_frame_name(a->parts->job, file, expected.name);
     *out = (struct packed_frame){.bytes = one->bytes, .raw = true};
     for (uint32_t i = 0; i < frame_pieces(one->plain); i++)
         out->raw &= (lengths[i] & FRAME_RAW) != 0;
@@ -160,17 +158,18 @@ static bool may_adopt(const struct adoption *a, uint64_t number,
                       struct packed_frame *out)
 {
     const struct monarch_pack_entry *one = &a->list.entries[number];
-    const struct engine *e = a->e;
+    const struct partials *parts = a->parts;
     uint32_t file = a->pack->files[number], tier = a->segment.tier;
-    if (file >= e->catalog->file_count)
+    if (file >= parts->job->catalog->file_count)
         return false;
-    uint64_t row = packs_row(e->packs, file, one->extent);
-    uint64_t size = e->table->options.sizes[file];
-    bool large = table_in_part(e->table, file);
-    if (row >= packs_row(e->packs, file + 1, 0) || e->packs->places[row].segment ||
-        large != (one->blocks != 0) || one->id != packs_id(e->packs, tier, file) ||
-        one->plain != frame_extent_bytes(size, one->extent) ||
-        !(large ? table_packs_extents : table_packs)(e->table, tier, file))
+    uint64_t row = packs_row(parts->packs, file, one->extent);
+    uint64_t size = parts->table->options.sizes[file];
+    bool large = table_in_part(parts->table, file);
+    if (row >= packs_row(parts->packs, file + 1, 0) ||
+        parts->packs->places[row].segment || large != (one->blocks != 0) ||
+        one->id != packs_id(parts->packs, tier, file) ||
+        one->plain != extent_bytes(size, one->extent) ||
+        !(large ? table_packs_extents : table_packs)(parts->table, tier, file))
         return false;
     return read_head(a, one, file, out) == 0;
 }
@@ -180,7 +179,7 @@ static bool adopt_one(struct adoption *a, uint64_t number, uint32_t segment,
                       const uint64_t *digests)
 {
     const struct monarch_pack_entry *one = &a->list.entries[number];
-    struct packs *p = a->e->packs;
+    struct packs *p = a->parts->packs;
     struct packed_frame frame;
     uint32_t file = a->pack->files[number];
     if (!may_adopt(a, number, &frame))
@@ -188,8 +187,9 @@ static bool adopt_one(struct adoption *a, uint64_t number, uint32_t segment,
     uint64_t row = packs_row(p, file, one->extent);
     if (one->blocks && !extent_keep_digests(p, row, digests, one->blocks))
         return false;
-    if (one->blocks ? !table_adopt_extent(a->e->table, a->segment.tier, one, file)
-                    : !table_adopt_packed(a->e->table, a->segment.tier, file, &frame))
+    if (one->blocks
+            ? !table_adopt_extent(a->parts->table, a->segment.tier, one, file)
+            : !table_adopt_packed(a->parts->table, a->segment.tier, file, &frame))
         return false;
     p->places[row] = (struct frame_place){segment, one->offset, one->bytes};
     return true;
@@ -235,18 +235,18 @@ static uint64_t bury_rest(struct adoption *a)
 /* adopt - the number of frames, or -errno. */
 static int64_t adopt(struct adoption *a)
 {
-    struct packs *p = a->e->packs;
+    struct packs *p = a->parts->packs;
     const struct monarch_pack_entry *last = &a->list.entries[a->pack->count - 1];
     struct pack_segment *s = &a->segment;
     s->bytes = s->room = (uint64_t)last->offset + last->bytes;
     if (p->segment_count == SEGMENTS_MAX ||
-        !table_take_room(a->e->table, s->tier, s->room))
+        !table_take_room(a->parts->table, s->tier, s->room))
         return -ENOSPC;
     uint64_t found = take(a, p->segment_count + 1);
     uint64_t freed = found ? bury_rest(a) : pack_room_empty(s);
-    table_give_room(a->e->table, s->tier, freed);
+    table_give_room(a->parts->table, s->tier, freed);
     if (found) {
-        s->rounded = table_round_pack(a->e->table, s->tier, true);
+        s->rounded = table_round_pack(a->parts->table, s->tier, true);
         p->segments[p->segment_count++] = *s;
     }
     return (int64_t)found;
@@ -256,7 +256,7 @@ static int64_t adopt(struct adoption *a)
 static int64_t read_entries(struct adoption *a)
 {
     const struct monarch_pack *pack = a->pack;
-    int fd = file_openat(a->e->tiers[pack->tier], pack->name, O_RDWR, 0);
+    int fd = file_openat(a->parts->job->tiers[pack->tier], pack->name, O_RDWR, 0);
     a->segment = (struct pack_segment){.fd = fd, .tier = pack->tier};
     a->taken = calloc(pack->count + 1, sizeof(*a->taken));
     if (fd < 0)
@@ -269,20 +269,20 @@ static int64_t read_entries(struct adoption *a)
     return a->list.count && a->list.count == pack->count ? 0 : -EBADMSG;
 }
 
-/* monarch_engine_adopt_pack - takes over a segment of an earlier job; returns how many of its
+/* pack_adoption_take - takes over a segment of an earlier job; returns how many of its
  * frames. -EINVAL: there is no such Tier, or it is not packed; -ENOSPC: it has no room;
  * -EBADMSG: the segment has no index, or another one. It is not used if none was adopted. */
-int64_t monarch_engine_adopt_pack(struct engine *e, const struct monarch_pack *pack)
+int64_t pack_adoption_take(struct partials *parts, const struct monarch_pack *pack)
 {
-    struct adoption a = {.e = e, .pack = pack};
-    if (!e->packs || pack->tier >= e->table->options.tiers ||
-        !e->packs->tiers[pack->tier].codecs[0].given)
+    struct adoption a = {.parts = parts, .pack = pack};
+    if (!parts->packs || pack->tier >= parts->table->options.tiers ||
+        !parts->packs->tiers[pack->tier].codecs[0].given)
         return -EINVAL;
     int64_t rc = read_entries(&a);
     if (!rc) {
-        pthread_mutex_lock(&e->packs->lock);
+        pthread_mutex_lock(&parts->packs->lock);
         rc = adopt(&a);
-        pthread_mutex_unlock(&e->packs->lock);
+        pthread_mutex_unlock(&parts->packs->lock);
     }
     if (rc <= 0) {
         free(a.segment.dead);

@@ -2,11 +2,11 @@
 #ifndef MONARCH_PACK_ADOPTION_H
 #define MONARCH_PACK_ADOPTION_H
 
-#include "dataplane/api/api.h"
+#include <stdint.h>
 
 #define NO_FILE 0xffffffffu
 
-struct packs;
+struct partials;
 
 struct monarch_pack { /* a segment of an earlier job */
     uint32_t tier, reserved;
@@ -15,8 +15,7 @@ struct monarch_pack { /* a segment of an earlier job */
     uint64_t count;
 };
 
-MONARCH_API int64_t monarch_engine_adopt_pack(struct engine *e,
-                                              const struct monarch_pack *pack);
-void pack_adoption_seal(struct packs *p);
+int64_t pack_adoption_take(struct partials *parts, const struct monarch_pack *pack);
+void pack_adoption_seal(struct partials *parts);
 
 #endif

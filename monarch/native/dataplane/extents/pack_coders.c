@@ -3,32 +3,8 @@
  */
 #include <stdlib.h>
 
-#include "dataplane/media/codec.h"
 #include "dataplane/extents/packs_state.h"
-#include "shared/xxh3.h"
-
-/* monarch_packing_id - the same for codecs that decode each other's frames, on all nodes and in
- * later jobs; never 0. */
-uint32_t monarch_packing_id(const struct monarch_packing *k)
-{
-    const uint32_t how[] = {k->method, k->shuffle};
-    uint64_t dictionary = 0;
-    if (k->dictionary_bytes)
-        dictionary = xxh3(k->dictionary, k->dictionary_bytes, 0);
-    return (uint32_t)xxh3(how, sizeof(how), dictionary) | 1;
-}
-
-/* packing_coder - a new coder. -ENOSYS: there is no library; -EINVAL: the dictionary is none. */
-int packing_coder(const struct monarch_packing *k, struct coder **out)
-{
-    int rc = monarch_coder_new(k->method, k->level, k->shuffle, out);
-    if (rc || !k->dictionary_bytes)
-        return rc;
-    rc = monarch_coder_learn(*out, k->dictionary, k->dictionary_bytes);
-    if (rc)
-        monarch_coder_free(*out);
-    return rc;
-}
+#include "dataplane/media/codec.h"
 
 /* packs_codec - the codec of a File in a Tier. */
 struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file)

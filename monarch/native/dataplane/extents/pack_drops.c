@@ -1,9 +1,8 @@
 /* pack_drops.c - empties whole segments of packed Tiers: the newest where memory is short, and
  * those whose Files were used longest ago where others need the room.
  */
-#include "dataplane/api/engine.h"
 #include "dataplane/extents/packs_state.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 #include "shared/recency.h"
 
 /* last_segment - the newest one of a Tier that holds frames, plus 1; 0: there is none. */
@@ -26,8 +25,8 @@ static uint64_t drop_frames(struct packs *p, uint32_t number, uint32_t file,
         if (p->places[row].segment != number)
             continue;
         p->places[row] = (struct frame_place){0};
-        if (!table_show_extent(p->engine->table, file, extent, 0))
-            dropped += table_evict_packed(p->engine->table, file, reason);
+        if (!table_show_extent(p->table, file, extent, 0))
+            dropped += table_evict_packed(p->table, file, reason);
     }
     return dropped;
 }
@@ -36,26 +35,23 @@ static uint64_t drop_frames(struct packs *p, uint32_t number, uint32_t file,
  * it at this moment finds a frame that ends too soon. Adds how many Files there were. */
 static uint64_t drop(struct packs *p, uint32_t number, uint32_t reason, uint64_t *files)
 {
-    for (uint32_t file = 0; file < p->engine->catalog->file_count; file++)
+    for (uint32_t file = 0; file < p->job->catalog->file_count; file++)
         *files += drop_frames(p, number, file, reason);
     return packs_empty(p, number);
 }
 
-/* monarch_engine_drop_packed - empties the newest segments of a Tier whose memory is needed,
+/* packs_drop_newest - empties the newest segments of a Tier whose memory is needed,
  * until so much is free; returns how much. Their Files are absent for the reason. */
-uint64_t monarch_engine_drop_packed(struct engine *e, uint32_t tier, uint64_t bytes,
-                                    uint32_t reason)
+uint64_t packs_drop_newest(struct packs *p, uint32_t tier, uint64_t bytes,
+                           uint32_t reason)
 {
-    struct packs *p = e->packs;
     uint64_t freed = 0, files = 0;
     uint32_t number;
-    if (!p)
-        return 0;
     pthread_mutex_lock(&p->lock);
     while (freed < bytes && (number = last_segment(p, tier)))
         freed += drop(p, number, reason, &files);
     pthread_mutex_unlock(&p->lock);
-    table_count_evicted_packed(e->table, files);
+    table_count_evicted_packed(p->table, files);
     return freed;
 }
 
@@ -75,7 +71,7 @@ static void add_uses(const struct packs *p, uint32_t file, uint32_t age,
 /* packs_uses - how long ago the Files of each segment were used; `uses` has SEGMENTS_MAX. */
 void packs_uses(struct packs *p, struct segment_use *uses)
 {
-    const struct flags *flags = p->engine->flags;
+    const struct flags *flags = p->job->flags;
     uint32_t now = recency_tick(flags);
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < SEGMENTS_MAX; i++) {
@@ -83,7 +79,7 @@ void packs_uses(struct packs *p, struct segment_use *uses)
         uses[i] = (struct segment_use){.tier = tier,
                                        .grows = p->tiers[tier].segment == i + 1};
     }
-    for (uint32_t i = 0; i < p->engine->catalog->file_count; i++)
+    for (uint32_t i = 0; i < p->job->catalog->file_count; i++)
         add_uses(p, i,
                  now - atomic_load_explicit(recency_of(flags, i), memory_order_relaxed),
                  uses);

@@ -5,50 +5,51 @@
  * packed when it is complete and there is time. Until then it stays there, if it can. Later
  * its Blocks are decoded into such a file when they are asked for.
  */
-#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/extents/packed_extents.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataplane/transfers/packing.h"
 #include "dataplane/extents/packs_state.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 /* extent_is_packed - this node holds it packed. */
-bool extent_is_packed(struct engine *e, uint32_t file, uint32_t extent)
+bool extent_is_packed(struct partials *parts, uint32_t file, uint32_t extent)
 {
-    return e->packs && packs_has(e->packs, packs_row(e->packs, file, extent));
+    return parts->packs &&
+           packs_has(parts->packs, packs_row(parts->packs, file, extent));
 }
 
 /* extent_goes_packed - it is to be packed, and is not. */
-bool extent_goes_packed(struct engine *e, const struct partial *p, uint32_t extent)
+bool extent_goes_packed(struct partials *parts, const struct partial *p,
+                        uint32_t extent)
 {
-    return e->packs && p->pieces && !p->stays_plain[extent] &&
-           !extent_is_packed(e, p->order.file, extent) &&
-           table_extent_packing(e->table, p->order.file, extent) >= 0;
+    return parts->packs && p->pieces && !p->stays_plain[extent] &&
+           !extent_is_packed(parts, p->order.file, extent) &&
+           table_extent_packing(parts->table, p->order.file, extent) >= 0;
 }
 
 /* extent_came - its last Block has come. */
-void extent_came(struct engine *e, struct partial *p, uint32_t extent)
+void extent_came(struct partials *parts, struct partial *p, uint32_t extent)
 {
     const struct pooled_extent one = {p->large, extent};
-    if (extent_goes_packed(e, p, extent) && ring_push(&e->partials->to_pack, &one))
-        atomic_fetch_add(&e->partials->to_pack_count, 1);
+    if (extent_goes_packed(parts, p, extent) && ring_push(&parts->to_pack, &one))
+        atomic_fetch_add(&parts->to_pack_count, 1);
 }
 
 /* extent_forget - it is not any more. */
-void extent_forget(struct engine *e, uint32_t file, uint32_t extent)
+void extent_forget(struct partials *parts, uint32_t file, uint32_t extent)
 {
-    table_show_extent(e->table, file, extent, 0);
-    packs_forget(e->packs, packs_row(e->packs, file, extent));
+    table_show_extent(parts->table, file, extent, 0);
+    packs_forget(parts->packs, packs_row(parts->packs, file, extent));
 }
 
 /* extents_forget - a large File is not staged any more. */
-void extents_forget(struct engine *e, const struct partial *p)
+void extents_forget(struct partials *parts, const struct partial *p)
 {
-    for (uint32_t i = 0; e->packs && i < p->extents; i++)
-        if (extent_is_packed(e, p->order.file, i))
-            extent_forget(e, p->order.file, i);
+    for (uint32_t i = 0; parts->packs && i < p->extents; i++)
+        if (extent_is_packed(parts, p->order.file, i))
+            extent_forget(parts, p->order.file, i);
 }
 
 /* extent_keep_digests - what the Blocks of an adopted Extent have to decode to; false: there is
@@ -58,7 +59,7 @@ bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
 {
     size_t n = blocks * sizeof(*digests);
     if (!p->digests)
-        p->digests = calloc(packs_row(p, (uint32_t)p->engine->catalog->file_count, 0),
+        p->digests = calloc(packs_row(p, (uint32_t)p->job->catalog->file_count, 0),
                             sizeof(*p->digests));
     if (!p->digests)
         return false;
@@ -71,20 +72,21 @@ bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
 
 /* extent_digests - the checksums of the Blocks of an Extent, all of which have come; NULL: they
  * are not known. No thread uses it any more. */
-const uint64_t *extent_digests(const struct engine *e, uint32_t file, uint32_t extent)
+const uint64_t *extent_digests(const struct partials *parts, uint32_t file,
+                               uint32_t extent)
 {
-    const struct packs *packs = e->packs;
-    int64_t large = presence_find(e->flags, file);
-    const struct partial *p = large < 0 ? NULL : e->partials->all[large];
+    const struct packs *packs = parts->packs;
+    int64_t large = presence_find(parts->job->flags, file);
+    const struct partial *p = large < 0 ? NULL : parts->all[large];
     if (p)
         return p->ended ? NULL : p->digests + (size_t)extent * EXTENT_BLOCKS;
     return packs->digests ? packs->digests[packs_row(packs, file, extent)] : NULL;
 }
 
 /* extents_restore - a File begins to be staged of which an earlier job has left Extents. */
-void extents_restore(struct engine *e, struct partial *p)
+void extents_restore(struct partials *parts, struct partial *p)
 {
-    struct packs *packs = e->packs;
+    struct packs *packs = parts->packs;
     if (!packs)
         return;
     pthread_mutex_lock(&packs->lock);
@@ -99,19 +101,19 @@ void extents_restore(struct engine *e, struct partial *p)
 
 /* extent_packing_wanted - by packs_id(), the packing that this node has for large Files, and the
  * Tier whose it is; 0: none. */
-uint32_t extent_packing_wanted(struct engine *e, uint32_t file, uint32_t *tier)
+uint32_t extent_packing_wanted(struct partials *parts, uint32_t file, uint32_t *tier)
 {
-    int found = e->packs ? table_extents_tier(e->table, file) : -1;
+    int found = parts->packs ? table_extents_tier(parts->table, file) : -1;
     if (found < 0)
         return 0;
     *tier = (uint32_t)found;
-    return packs_id(e->packs, *tier, file);
+    return packs_id(parts->packs, *tier, file);
 }
 
 /* extents_wait - some are to be packed. */
-bool extents_wait(const struct engine *e)
+bool extents_wait(const struct partials *parts)
 {
-    return e->packs && e->partials && atomic_load(&e->partials->to_pack_count);
+    return parts->packs && parts->count && atomic_load(&parts->to_pack_count);
 }
 
 static uint32_t present_in(const struct partial *p, uint32_t extent)
@@ -125,17 +127,18 @@ static bool is_pooled(const struct partial *p, uint32_t extent)
 }
 
 /* begin - claims a complete Extent while it is packed, and reserves the room of its frame. */
-static bool begin(struct engine *e, struct pooled_extent one, struct monarch_order *out)
+static bool begin(struct partials *parts, struct pooled_extent one,
+                  struct monarch_order *out)
 {
-    struct partial *p = e->partials->all[one.large];
+    struct partial *p = parts->all[one.large];
     if (!p || p->ended || one.extent >= p->extents || !is_pooled(p, one.extent) ||
         p->claimed[one.extent])
         return false;
     struct block_run all = partial_extent_blocks(p, one.extent);
     uint32_t mask = blocks_mask(all.first, all.count);
-    if (present_in(p, one.extent) != mask || !extent_goes_packed(e, p, one.extent))
+    if (present_in(p, one.extent) != mask || !extent_goes_packed(parts, p, one.extent))
         return false;
-    int tier = table_reserve_frame(e->table, p->order.file, one.extent);
+    int tier = table_reserve_frame(parts->table, p->order.file, one.extent);
     if (tier < 0)
         return false;
     p->claimed[one.extent] = mask;
@@ -149,59 +152,59 @@ static bool begin(struct engine *e, struct pooled_extent one, struct monarch_ord
 }
 
 /* extent_next - the order for the next Extent that is to be packed. */
-bool extent_next(struct engine *e, struct monarch_order *out)
+bool extent_next(struct partials *parts, struct monarch_order *out)
 {
     struct pooled_extent one;
     bool found = false;
-    if (!extents_wait(e))
+    if (!extents_wait(parts))
         return false;
-    pthread_mutex_lock(&e->partials->lock);
-    while (!found && ring_pop(&e->partials->to_pack, &one)) {
-        atomic_fetch_sub(&e->partials->to_pack_count, 1);
-        found = begin(e, one, out);
+    pthread_mutex_lock(&parts->lock);
+    while (!found && ring_pop(&parts->to_pack, &one)) {
+        atomic_fetch_sub(&parts->to_pack_count, 1);
+        found = begin(parts, one, out);
     }
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
     return found;
 }
 
 /* extent_packing_end - a complete Extent is packed, or could not be: it may leave the Pool,
  * and fill may bring another one. */
-void extent_packing_end(struct engine *e, struct partial *p, uint32_t extent)
+void extent_packing_end(struct partials *parts, struct partial *p, uint32_t extent)
 {
-    pthread_mutex_lock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
     p->claimed[extent] = 0;
     if (p->postponed)
-        partial_clear_postponed(e->partials, p);
-    partial_wake(e, p, extent * EXTENT_BLOCKS);
-    pthread_mutex_unlock(&e->partials->lock);
+        partial_clear_postponed(parts, p);
+    partial_wake(parts, p, extent * EXTENT_BLOCKS);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* extent_packing_undo - an order to pack an Extent could not be queued. */
-void extent_packing_undo(struct engine *e, const struct monarch_order *order)
+void extent_packing_undo(struct partials *parts, const struct monarch_order *order)
 {
     uint32_t extent = order->first_block / EXTENT_BLOCKS;
-    int64_t large = presence_find(e->flags, order->file);
-    table_give_frame(e->table, order);
-    pthread_mutex_lock(&e->partials->lock);
-    struct partial *p = large < 0 ? NULL : e->partials->all[large];
+    int64_t large = presence_find(parts->job->flags, order->file);
+    table_give_frame(parts->table, order);
+    pthread_mutex_lock(&parts->lock);
+    struct partial *p = large < 0 ? NULL : parts->all[large];
     if (p && p->order.word == order->word)
         p->claimed[extent] = 0;
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* extent_claim_piece - claims all Blocks of a piece of a frame that nobody else copies, beside
  * those of `asked` that are claimed already: the bits of all of these. The piece is decoded
  * once. */
-uint32_t extent_claim_piece(struct engine *e, struct partial *p, struct block_run piece,
-                            struct block_run asked)
+uint32_t extent_claim_piece(struct partials *parts, struct partial *p,
+                            struct block_run piece, struct block_run asked)
 {
     uint32_t extent = piece.first / EXTENT_BLOCKS;
     uint32_t all = blocks_mask(piece.first, piece.count);
-    pthread_mutex_lock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
     uint32_t own = blocks_mask(asked.first, asked.count) & all & p->claimed[extent];
     uint32_t free = p->ended ? 0 : all & ~(present_in(p, extent) | p->claimed[extent]);
     p->claimed[extent] |= free;
     p->claims += (uint32_t)__builtin_popcount(free);
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
     return own | free;
 }

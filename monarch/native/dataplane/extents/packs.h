@@ -2,13 +2,13 @@
 #ifndef MONARCH_PACKS_H
 #define MONARCH_PACKS_H
 
-#include "dataplane/api/api.h"
+#include "dataplane/media/codec.h"
 #include "dataplane/media/frame.h"
 
-struct engine;
+struct job;
 struct packed_codec;
 struct packs;
-struct transfer;
+struct table;
 
 /* A frame is that of a small File, or of one Extent of a large one; its row is that of the
  * staging table. */
@@ -34,11 +34,14 @@ struct segment_use {       /* of the Files whose frames are in a segment */
 
 enum { SEGMENTS_MAX = 1 << 14 };
 
-int packs_new(struct engine *e, struct packs **out);
-void packs_free(struct packs *p);
+struct packings { /* how the packed Tiers are packed; borrowed */
+    const struct monarch_packing *all;
+    uint64_t count;
+};
 
-MONARCH_API uint32_t monarch_packing_id(const struct monarch_packing *k);
-int packing_coder(const struct monarch_packing *k, struct coder **out);
+int packs_new(const struct job *job, struct table *table, const struct packings *how,
+              struct packs **out);
+void packs_free(struct packs *p);
 
 struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file);
 struct coder *packs_coder(struct packs *p, struct packed_codec *codec);
@@ -65,8 +68,8 @@ bool packs_take(struct packs *p, uint64_t row, struct unpacking *out);
 void packs_forget(struct packs *p, uint64_t row);
 
 /* pack_drops.c */
-MONARCH_API uint64_t monarch_engine_drop_packed(struct engine *e, uint32_t tier,
-                                                uint64_t bytes, uint32_t reason);
+uint64_t packs_drop_newest(struct packs *p, uint32_t tier, uint64_t bytes,
+                           uint32_t reason);
 
 void packs_uses(struct packs *p, struct segment_use *uses);
 uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files);

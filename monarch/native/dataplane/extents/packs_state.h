@@ -4,9 +4,10 @@
 
 #include <pthread.h>
 
-#include "dataplane/media/pack_room.h"
-#include "dataplane/extents/packs.h"
 #include "dataplane/base/ring.h"
+#include "dataplane/extents/job.h"
+#include "dataplane/extents/packs.h"
+#include "dataplane/media/pack_room.h"
 #include "shared/layout.h"
 
 enum { RULES_MAX = 16 };
@@ -29,7 +30,8 @@ struct packed_tier {
 };
 
 struct packs {
-    struct engine *engine;
+    const struct job *job;
+    struct table *table;
     pthread_mutex_t lock; /* guards the rest; before that of the table */
     struct packed_tier tiers[TIERS_MAX];
     struct pack_segment *segments;

@@ -2,21 +2,21 @@
 #ifndef MONARCH_PARTIAL_H
 #define MONARCH_PARTIAL_H
 
-#include "dataplane/transfers/transfer.h"
+#include "dataplane/base/ring.h"
+#include "dataplane/extents/job.h"
+#include "dataplane/extents/order.h"
 #include "shared/presence.h"
 
+struct packs;
+struct table;
+
 enum {
-    RUNS_MAX = 512,       /* of Blocks, for one request */
-    FIRST_RANGES_MAX = 2, /* of Blocks, after the first one */
+    RUNS_MAX = 512, /* of Blocks, for one request */
     HELD_MAX = CHUNK_BYTES / BLOCK_BYTES,
 };
 
 /* monarch_order.tried of Blocks that a peer has given: their Extent is to be completed. */
 #define BLOCKS_HAVE_COME 0xff
-
-struct block_run { /* of Blocks, within one Extent */
-    uint32_t first, count;
-};
 
 struct part_file { /* that is sparse, in one Tier */
     int fd;        /* or -1 */
@@ -99,12 +99,15 @@ struct stage { /* of a partial Replica, as Transfers have it */
 };
 
 struct partials {
+    struct job *job;
+    struct table *table;
+    struct packs *packs; /* NULL: no Tier is packed */
     pthread_mutex_t lock;
     pthread_cond_t changed;  /* some Block came, or a partial Replica ended */
     struct partial **all;    /* by the number among the large Files; NULL: none */
     struct digests *digests; /* of READY Replicas, by the same number */
-    uint32_t count;
-    uint32_t open; /* files of them */
+    uint32_t count;          /* of large Files; 0: all Files are staged whole */
+    uint32_t open;           /* files of them */
     uint32_t serial;
     _Atomic uint32_t incomplete; /* those that a Transfer should complete */
     _Atomic uint32_t begun;      /* of these, those that fill has begun */
@@ -126,108 +129,94 @@ struct held { /* Blocks of a Replica that are there, for another node */
     char name[EXTENT_NAME_BYTES + 1];
 };
 
-/* partial.c */
-int partials_new(struct engine *e, struct partials **out);
-void partials_free(struct engine *e);
-bool partial_applies(const struct engine *e, const struct monarch_order *order);
-bool partial_add(struct engine *e, const struct monarch_order *order);
-void partial_expect(struct engine *e, const struct monarch_order *order);
-int partial_enter(struct engine *e, const struct monarch_order *order,
+/* partial_life.c */
+int partials_new(struct job *job, struct table *table, struct packs *packs,
+                 struct partials **out);
+void partials_free(struct partials *parts);
+uint64_t partials_drop(struct partials *parts, uint32_t tier, uint64_t bytes,
+                       uint32_t reason);
+bool partial_applies(const struct partials *parts, const struct monarch_order *order);
+bool partial_add(struct partials *parts, const struct monarch_order *order);
+void partial_expect(struct partials *parts, const struct monarch_order *order);
+int partial_enter(struct partials *parts, const struct monarch_order *order,
                   struct partial **out);
-void partial_opened(struct engine *e, int *at, int fd);
-void partial_finish_later(struct engine *e, uint32_t file);
-void partial_damaged(struct engine *e, uint32_t file, const struct held *held);
-void partial_leave(struct engine *e, struct partial *p, bool completes);
-bool partial_end(struct engine *e, struct partial *p, int status);
-bool partial_ended(struct engine *e, struct partial *p, int *status);
-uint32_t partials_check(struct engine *e, struct monarch_order *out, uint32_t max);
+void partial_opened(struct partials *parts, int *at, int fd);
+void partial_finish_later(struct partials *parts, uint32_t file);
+void partial_damaged(struct partials *parts, uint32_t file, const struct held *held);
+void partial_leave(struct partials *parts, struct partial *p, bool completes);
+bool partial_end(struct partials *parts, struct partial *p, int status);
+bool partial_ended(struct partials *parts, struct partial *p, int *status);
+uint32_t partials_check(struct partials *parts, struct monarch_order *out,
+                        uint32_t max);
 
 /* partial_rest.c; the callers of the first three hold the lock */
 void partial_set_stage(struct partials *all, struct partial *p, struct stage now);
 void partial_count_new(struct partials *all, const struct partial *p);
 void partial_clear_postponed(struct partials *all, struct partial *p);
-void partial_abandon(struct engine *e, struct partial *p);
-void partial_postpone(struct engine *e, struct partial *p);
-void partial_resume(struct engine *e, uint32_t file);
-void partial_wake(struct engine *e, struct partial *p, uint32_t block);
-bool partials_incomplete(const struct engine *e);
-bool partials_begun(const struct engine *e);
-uint32_t partials_to_complete(const struct engine *e);
-void partials_retry(struct engine *e);
-bool partial_next_incomplete(struct engine *e, bool begun, struct monarch_order *out);
-bool partial_lacks(const struct engine *e, uint32_t file);
-bool partial_is_to_be_whole(const struct engine *e, uint32_t file);
-void partial_reconsider(struct engine *e, struct partial *p);
-bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *out);
+void partial_abandon(struct partials *parts, struct partial *p);
+void partial_postpone(struct partials *parts, struct partial *p);
+void partial_resume(struct partials *parts, uint32_t file);
+void partial_wake(struct partials *parts, struct partial *p, uint32_t block);
+bool partials_incomplete(const struct partials *parts);
+bool partials_begun(const struct partials *parts);
+uint32_t partials_to_complete(const struct partials *parts);
+void partials_retry(struct partials *parts);
+bool partial_next_incomplete(struct partials *parts, bool begun,
+                             struct monarch_order *out);
+bool partial_lacks(struct partials *parts, uint32_t file);
+bool partial_is_to_be_whole(struct partials *parts, uint32_t file);
+void partial_reconsider(struct partials *parts, struct partial *p);
+bool partial_order_rest(struct partials *parts, uint32_t file,
+                        struct monarch_order *out);
 
 /* block_serving.c */
-bool partial_hold(struct engine *e, uint32_t file, struct block_run run,
+bool partial_hold(struct partials *parts, uint32_t file, struct block_run run,
                   struct held *out);
-bool partial_digests(struct engine *e, uint32_t file, struct block_run run,
+bool partial_digests(struct partials *parts, uint32_t file, struct block_run run,
                      uint64_t *out);
-bool partial_held_still(struct engine *e, uint32_t file, const struct held *held);
-void partial_note_adopted(struct engine *e, const struct monarch_order *order,
+bool partial_held_still(struct job *job, uint32_t file, const struct held *held);
+void partial_note_adopted(struct partials *parts, const struct monarch_order *order,
                           const uint8_t *bytes, size_t n, uint64_t offset);
-uint32_t partial_failures(const struct engine *e, uint32_t file);
-
-/* block_claims.c */
-void partial_claim_runs(struct engine *e, struct block_range range, bool unasked,
-                        struct block_claims *out);
-struct block_run partial_claim_next(struct engine *e, struct partial *p, uint32_t from,
-                                    uint32_t max, bool unasked);
-bool partial_take_unasked(struct engine *e, struct partial *p, uint32_t *extent);
-bool partial_asked_since(struct engine *e, uint32_t large, struct block_run run);
-struct block_run partial_find_next(struct engine *e, struct partial *p, uint32_t from);
-uint32_t partial_still_claimed(struct engine *e, struct partial *p,
-                               struct block_run run, struct block_run *out);
-void partial_unclaim(struct engine *e, struct partial *p, struct block_run run,
-                     bool failed);
-void partial_release_run(struct engine *e, uint32_t large, struct block_run run);
-bool partial_set(struct engine *e, struct partial *p, struct block_run run,
-                 const uint64_t *digests);
-bool partial_extent_finished(struct engine *e, struct partial *p, uint32_t extent);
-bool partial_unfinished(struct partial *p, uint32_t *extent);
-bool partial_hand(struct engine *e, const struct monarch_order *order);
-void partial_hand_complete(struct engine *e, const struct monarch_order *from,
-                           uint32_t extent);
-bool partial_take_handed(struct engine *e, struct monarch_order *out);
-bool partial_await(struct engine *e, struct partial *p);
-
-/* partial_places.c; the callers hold the lock */
-bool partial_has_place(struct engine *e, struct partial *p, uint32_t extent, bool fill);
-void partial_set_places(struct engine *e, struct partial *p);
-void partial_leave_places(struct engine *e, struct partial *p);
-void partial_yield_pool(struct engine *e);
-void partial_give_up_extent(struct engine *e, struct partial *p, uint32_t extent);
-uint32_t partial_hide_extent(struct partial *p, uint32_t extent);
-void partial_remove_extent(struct engine *e, const struct partial *p, uint32_t extent,
-                           uint32_t tier);
-
-/* partial_whole.c */
-int partial_gather(struct engine *e, struct transfer *t, uint8_t *buffer);
-
-/* partial_files.c */
-void partial_return(struct transfer *t);
+uint32_t partial_failures(const struct job *job, uint32_t file);
 void blocks_digest(const uint8_t *bytes, size_t n, uint64_t *out);
 bool blocks_same(const struct partial *p, uint32_t first, const uint8_t *bytes,
                  size_t n);
 struct block_run blocks_next_run(struct block_run all, uint32_t *bits, uint32_t most);
-int partial_borrow(struct engine *e, struct transfer *t, uint32_t extent, bool source);
 
-/* blocks.c */
-bool blocks_run(struct engine *e, struct transfer *t, uint8_t *buffer);
+/* block_claims.c */
+void partial_claim_runs(struct partials *parts, struct block_range range, bool unasked,
+                        struct block_claims *out);
+struct block_run partial_claim_next(struct partials *parts, struct partial *p,
+                                    uint32_t from, uint32_t max, bool unasked);
+bool partial_take_unasked(struct partials *parts, struct partial *p, uint32_t *extent);
+bool partial_asked_since(struct partials *parts, uint32_t large, struct block_run run);
+struct block_run partial_find_next(struct partials *parts, struct partial *p,
+                                   uint32_t from);
+uint32_t partial_still_claimed(struct partials *parts, struct partial *p,
+                               struct block_run run, struct block_run *out);
+void partial_unclaim(struct partials *parts, struct partial *p, struct block_run run,
+                     bool failed);
+void partial_release_run(struct partials *parts, uint32_t large, struct block_run run);
+bool partial_set(struct partials *parts, struct partial *p, struct block_run run,
+                 const uint64_t *digests);
+bool partial_extent_finished(struct partials *parts, struct partial *p,
+                             uint32_t extent);
+bool partial_unfinished(struct partial *p, uint32_t *extent);
+bool partial_hand(struct partials *parts, const struct monarch_order *order);
+void partial_hand_complete(struct partials *parts, const struct monarch_order *from,
+                           uint32_t extent);
+bool partial_take_handed(struct partials *parts, struct monarch_order *out);
+bool partial_await(struct partials *parts, struct partial *p);
 
-/* first_blocks.c */
-void first_bytes_came(struct engine *e, const struct transfer *t, const uint8_t *bytes);
-uint32_t first_blocks(const struct engine *e, const struct transfer *t,
-                      const uint8_t *bytes, struct block_range out[FIRST_RANGES_MAX]);
-
-/* block_requests.c */
-bool blocks_send(struct engine *e, struct monarch_order *order);
-void blocks_want_rest(struct engine *e, struct partial *p);
-void blocks_check_asked(struct engine *e, uint32_t large, struct block_run run);
-void blocks_requested(struct engine *e, uint64_t request, bool unasked);
-void blocks_go_on(struct engine *e);
-void blocks_check(struct engine *e);
+/* partial_places.c; the callers hold the lock */
+bool partial_has_place(struct partials *parts, struct partial *p, uint32_t extent,
+                       bool fill);
+void partial_set_places(struct partials *parts, struct partial *p);
+void partial_leave_places(struct partials *parts, struct partial *p);
+void partial_yield_pool(struct partials *parts);
+void partial_give_up_extent(struct partials *parts, struct partial *p, uint32_t extent);
+uint32_t partial_hide_extent(struct partial *p, uint32_t extent);
+void partial_remove_extent(struct partials *parts, const struct partial *p,
+                           uint32_t extent, uint32_t tier);
 
 #endif

@@ -5,24 +5,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dataplane/transfers/extent_packing.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/table.h"
 
 /* partial_set_places - where the Extents of a new one will be, as far as that is known. */
-void partial_set_places(struct engine *e, struct partial *p)
+void partial_set_places(struct partials *parts, struct partial *p)
 {
     uint32_t file = p->order.file;
     for (uint32_t i = 0; i < p->extents; i++) {
         uint8_t place = (uint8_t)p->order.tier;
         if (p->pieces)
-            place = table_extent_elsewhere(e->table, file, i) ? PLACE_ORIGIN
-                                                              : PLACE_NONE;
+            place = table_extent_elsewhere(parts->table, file, i) ? PLACE_ORIGIN
+                                                                  : PLACE_NONE;
         atomic_store_explicit(&p->places[i], place, memory_order_relaxed);
     }
     uint32_t pieces = p->pieces;
     bool packed = false;
     for (uint32_t i = 0; i < p->extents; i++)
-        packed = packed || extent_is_packed(e, file, i) || extent_goes_packed(e, p, i);
+        packed = packed || extent_is_packed(parts, file, i) ||
+                 extent_goes_packed(parts, p, i);
     pieces |= p->pieces && packed ? PIECES_PACKED : 0;
     p->gathers = !p->pieces && packed;
     atomic_store_explicit((_Atomic uint32_t *)&p->part->pieces, pieces,
@@ -64,77 +65,76 @@ uint32_t partial_hide_extent(struct partial *p, uint32_t extent)
 }
 
 /* partial_remove_extent - removes that file. */
-void partial_remove_extent(struct engine *e, const struct partial *p, uint32_t extent,
-                           uint32_t tier)
+void partial_remove_extent(struct partials *parts, const struct partial *p,
+                           uint32_t extent, uint32_t tier)
 {
     char name[EXTENT_NAME_BYTES + 1];
     memcpy(name, p->name, REPLICA_NAME_BYTES);
     presence_extent_name(extent, name);
-    unlinkat(e->tiers[tier], name, 0);
-    table_give_extent(e->table, p->order.file, extent, tier);
+    unlinkat(parts->job->tiers[tier], name, 0);
+    table_give_extent(parts->table, p->order.file, extent, tier);
 }
 
-static void give_up_file(struct engine *e, struct partial *p, uint32_t extent)
+static void give_up_file(struct partials *parts, struct partial *p, uint32_t extent)
 {
-    partial_remove_extent(e, p, extent, partial_hide_extent(p, extent));
+    partial_remove_extent(parts, p, extent, partial_hide_extent(p, extent));
 }
 
 /* partial_give_up_extent - what the Pool has of an Extent is damaged. It takes the lock
  * itself. */
-void partial_give_up_extent(struct engine *e, struct partial *p, uint32_t extent)
+void partial_give_up_extent(struct partials *parts, struct partial *p, uint32_t extent)
 {
-    pthread_mutex_lock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
     if (is_pooled(partial_place(p, extent)))
-        give_up_file(e, p, extent);
-    pthread_mutex_unlock(&e->partials->lock);
+        give_up_file(parts, p, extent);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* partial_leave_places - gives the room of its Extents back; its sparse files are removed
  * already. */
-void partial_leave_places(struct engine *e, struct partial *p)
+void partial_leave_places(struct partials *parts, struct partial *p)
 {
-    for (uint32_t i = 0; i < p->extents && !engine_stopping(e); i++) {
+    for (uint32_t i = 0; i < p->extents && !job_stopping(parts->job); i++) {
         uint8_t place = partial_place(p, i);
         if (is_pooled(place))
-            give_up_file(e, p, i);
+            give_up_file(parts, p, i);
         else if (place < TIERS_MAX && p->pieces)
-            table_give_extent(e->table, p->order.file, i, place);
+            table_give_extent(parts->table, p->order.file, i, place);
         partial_set_place(p, i, PLACE_NONE);
     }
-    if (!engine_stopping(e))
-        extents_forget(e, p);
+    if (!job_stopping(parts->job))
+        extents_forget(parts, p);
 }
 
 /* may_yield - the Pool can do without an Extent. One that is to be packed stays until then,
  * unless its File fails; for fill all do that are not packed. */
-static bool may_yield(struct engine *e, const struct partial *p, uint32_t extent,
+static bool may_yield(struct partials *parts, const struct partial *p, uint32_t extent,
                       bool fill)
 {
     if (p->claimed[extent])
         return false;
     if (fill)
-        return extent_is_packed(e, p->order.file, extent);
-    return !extent_goes_packed(e, p, extent) ||
+        return extent_is_packed(parts, p->order.file, extent);
+    return !extent_goes_packed(parts, p, extent) ||
            atomic_load((_Atomic uint32_t *)&p->part->failures);
 }
 
 /* yield_one - gives up the oldest Extent in the Pool that no Transfer writes to and that may
  * go; false: there is none. */
-static bool yield_one(struct engine *e, bool fill)
+static bool yield_one(struct partials *parts, bool fill)
 {
-    struct partials *all = e->partials;
     struct pooled_extent oldest;
-    for (uint32_t n = all->pooled.count; n; n--) {
-        ring_pop(&all->pooled, &oldest);
-        struct partial *p = all->all[oldest.large];
+    for (uint32_t n = parts->pooled.count; n; n--) {
+        ring_pop(&parts->pooled, &oldest);
+        struct partial *p = parts->all[oldest.large];
         if (!p || p->ended || oldest.extent >= p->extents ||
             !is_pooled(partial_place(p, oldest.extent)))
             continue; /* it has gone */
-        if (!may_yield(e, p, oldest.extent, fill)) {
-            ring_push(&all->pooled, &oldest);
+        if (!may_yield(parts, p, oldest.extent, fill)) {
+            ring_push(&parts->pooled, &oldest);
             continue;
         }
-        give_up_file(e, p, oldest.extent);
+        give_up_file(parts, p, oldest.extent);
         return true;
     }
     return false;
@@ -142,7 +142,7 @@ static bool yield_one(struct engine *e, bool fill)
 
 /* hand_rest - gives all Blocks of an Extent that nobody copies to the thread that listens, as
  * partial_hand() does; false: there are none. */
-static bool hand_rest(struct engine *e, struct partial *p, uint32_t extent)
+static bool hand_rest(struct partials *parts, struct partial *p, uint32_t extent)
 {
     uint32_t at = extent * EXTENT_BLOCKS, end = at + EXTENT_BLOCKS, first;
     uint32_t taken = atomic_load(&p->words[extent]) | p->claimed[extent];
@@ -154,88 +154,89 @@ static bool hand_rest(struct engine *e, struct partial *p, uint32_t extent)
             at++;
         order.first_block = first;
         order.block_count = at - first;
-        if (at == first || !ring_push(&e->partials->handed, &order))
+        if (at == first || !ring_push(&parts->handed, &order))
             continue;
         p->claimed[extent] |= blocks_mask(first, at - first);
         p->claims += at - first;
         handed = true;
     }
     if (handed)
-        requests_wake(e);
+        job_ring(parts->job);
     return handed;
 }
 
 /* complete_one - has the oldest Extent completed that waits to be packed and that nobody
  * copies: it can leave the Pool after that. */
-static void complete_one(struct engine *e)
+static void complete_one(struct partials *parts)
 {
-    struct partials *all = e->partials;
     struct pooled_extent oldest;
     bool found = false;
-    for (uint32_t n = all->pooled.count; n; n--) {
-        ring_pop(&all->pooled, &oldest);
-        ring_push(&all->pooled, &oldest);
-        struct partial *p = all->all[oldest.large];
+    for (uint32_t n = parts->pooled.count; n; n--) {
+        ring_pop(&parts->pooled, &oldest);
+        ring_push(&parts->pooled, &oldest);
+        struct partial *p = parts->all[oldest.large];
         bool there = p && !p->ended && oldest.extent < p->extents &&
                      is_pooled(partial_place(p, oldest.extent));
         if (!found && there && !p->claimed[oldest.extent] &&
-            extent_goes_packed(e, p, oldest.extent))
-            found = hand_rest(e, p, oldest.extent);
+            extent_goes_packed(parts, p, oldest.extent))
+            found = hand_rest(parts, p, oldest.extent);
     }
 }
 
 /* partial_yield_pool - the Pool has no room for a File that programs wait for. It takes the
  * lock itself. */
-void partial_yield_pool(struct engine *e)
+void partial_yield_pool(struct partials *parts)
 {
-    if (!e->partials)
+    if (!parts->count)
         return;
-    pthread_mutex_lock(&e->partials->lock);
-    yield_one(e, false);
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
+    yield_one(parts, false);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* take_room - the Tier that has room for an Extent, or the Pool, which makes room. */
-static int take_room(struct engine *e, const struct partial *p, uint32_t extent,
+static int take_room(struct partials *parts, const struct partial *p, uint32_t extent,
                      bool fill)
 {
     uint32_t file = p->order.file;
-    bool packed = extent_is_packed(e, p->order.file, extent);
-    bool packs = packed || extent_goes_packed(e, p, extent);
+    bool packed = extent_is_packed(parts, p->order.file, extent);
+    bool packs = packed || extent_goes_packed(parts, p, extent);
     unsigned where = packed ? TAKE_POOL : fill ? TAKE_TIER : TAKE_TIER | TAKE_POOL;
-    int tier = table_take_extent(e->table, file, extent, where);
+    int tier = table_take_extent(parts->table, file, extent, where);
     while (tier < 0 && (!fill || packs) &&
-           table_pool_takes(e->table, file, extent, packs) && yield_one(e, fill))
-        tier = table_take_extent(e->table, file, extent, where);
+           table_pool_takes(parts->table, file, extent, packs) &&
+           yield_one(parts, fill))
+        tier = table_take_extent(parts->table, file, extent, where);
     if (tier < 0 && !fill)
-        complete_one(e);
+        complete_one(parts);
     return tier;
 }
 
 /* partial_has_place - an Extent has room, or gets it now. Without a Pool what has none is
  * the origin's from now on. */
-bool partial_has_place(struct engine *e, struct partial *p, uint32_t extent, bool fill)
+bool partial_has_place(struct partials *parts, struct partial *p, uint32_t extent,
+                       bool fill)
 {
     uint8_t place = partial_place(p, extent);
     if (place == PLACE_ORIGIN)
         return false;
     if (place != PLACE_NONE)
         return true;
-    int tier = take_room(e, p, extent, fill);
+    int tier = take_room(parts, p, extent, fill);
     if (tier < 0) {
-        bool packs = extent_is_packed(e, p->order.file, extent) ||
-                     extent_goes_packed(e, p, extent);
-        if (!table_pool_takes(e->table, p->order.file, extent, packs))
+        bool packs = extent_is_packed(parts, p->order.file, extent) ||
+                     extent_goes_packed(parts, p, extent);
+        if (!table_pool_takes(parts->table, p->order.file, extent, packs))
             partial_set_place(p, extent, PLACE_ORIGIN);
         return false;
     }
-    if (!table_is_pool(e->table, (uint32_t)tier)) {
+    if (!table_is_pool(parts->table, (uint32_t)tier)) {
         partial_set_place(p, extent, (uint8_t)tier);
         return true;
     }
     partial_set_place(p, extent, (uint8_t)tier | PLACE_FILE);
-    if (ring_push(&e->partials->pooled, &(struct pooled_extent){p->large, extent}))
+    if (ring_push(&parts->pooled, &(struct pooled_extent){p->large, extent}))
         return true;
-    give_up_file(e, p, extent);
+    give_up_file(parts, p, extent);
     return false;
 }

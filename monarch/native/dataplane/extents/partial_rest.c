@@ -2,10 +2,10 @@
  * programs that wait for all of a File, or fill, now or when peers can give more. */
 #include <limits.h>
 
+#include "dataplane/base/syscalls.h"
 #include "dataplane/extents/partial.h"
 #include "dataplane/extents/replica_state.h"
-#include "dataplane/extents/staging_table.h"
-#include "dataplane/base/syscalls.h"
+#include "dataplane/extents/table.h"
 
 static bool lacks(const struct partial *p)
 {
@@ -55,129 +55,128 @@ void partial_clear_postponed(struct partials *all, struct partial *p)
 
 /* partial_abandon - no peer gives what it lacks: fill leaves it as it is until there is
  * news of peers, or a program asks for all of it. */
-void partial_abandon(struct engine *e, struct partial *p)
+void partial_abandon(struct partials *parts, struct partial *p)
 {
-    pthread_mutex_lock(&e->partials->lock);
-    partial_set_stage(e->partials, p,
-                      (struct stage){p->completing, true, p->ended, true});
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
+    partial_set_stage(parts, p, (struct stage){p->completing, true, p->ended, true});
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* partials_retry - fill may complete all of them again; the caller holds the lock of the
  * engine. */
-void partials_retry(struct engine *e)
+void partials_retry(struct partials *parts)
 {
-    if (!e->partials || !atomic_load(&e->partials->abandoned))
+    if (!parts->count || !atomic_load(&parts->abandoned))
         return;
-    pthread_mutex_lock(&e->partials->lock);
-    for (uint32_t i = 0; i < e->partials->count; i++) {
-        struct partial *p = e->partials->all[i];
+    pthread_mutex_lock(&parts->lock);
+    for (uint32_t i = 0; i < parts->count; i++) {
+        struct partial *p = parts->all[i];
         if (p && p->abandoned)
-            partial_set_stage(e->partials, p,
-                              (struct stage){.completing = p->completing});
+            partial_set_stage(parts, p, (struct stage){.completing = p->completing});
     }
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* partial_postpone - what it lacks cannot be brought just now: peers are asked for as much
  * as they may be. */
-void partial_postpone(struct engine *e, struct partial *p)
+void partial_postpone(struct partials *parts, struct partial *p)
 {
-    pthread_mutex_lock(&e->partials->lock);
-    partial_set_stage(e->partials, p,
+    pthread_mutex_lock(&parts->lock);
+    partial_set_stage(parts, p,
                       (struct stage){p->completing, true, p->ended, p->abandoned});
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* partial_resume - a peer has given what was asked for: fill may go on with the File. */
-void partial_resume(struct engine *e, uint32_t file)
+void partial_resume(struct partials *parts, uint32_t file)
 {
-    int64_t large = presence_find(e->flags, file);
-    pthread_mutex_lock(&e->partials->lock);
-    struct partial *p = large < 0 ? NULL : e->partials->all[large];
+    int64_t large = presence_find(parts->job->flags, file);
+    pthread_mutex_lock(&parts->lock);
+    struct partial *p = large < 0 ? NULL : parts->all[large];
     if (p && p->postponed)
-        partial_clear_postponed(e->partials, p);
-    pthread_mutex_unlock(&e->partials->lock);
+        partial_clear_postponed(parts, p);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* partials_incomplete - of some Files there is a part, and nobody copies the rest. */
-bool partials_incomplete(const struct engine *e)
+bool partials_incomplete(const struct partials *parts)
 {
-    return e->partials && atomic_load(&e->partials->incomplete);
+    return parts->count && atomic_load(&parts->incomplete);
 }
 
 /* partials_begun - some of these are not left for the end: fill has begun them. */
-bool partials_begun(const struct engine *e)
+bool partials_begun(const struct partials *parts)
 {
-    return e->partials && atomic_load(&e->partials->begun);
+    return parts->count && atomic_load(&parts->begun);
 }
 
 /* partials_to_complete - how many Files are staged in part and will be completed. */
-uint32_t partials_to_complete(const struct engine *e)
+uint32_t partials_to_complete(const struct partials *parts)
 {
-    const struct partials *all = e->partials;
-    return all ? atomic_load(&all->unended) - atomic_load(&all->abandoned) : 0;
+    return parts->count ? atomic_load(&parts->unended) - atomic_load(&parts->abandoned)
+                        : 0;
 }
 
 /* partial_next_incomplete - an order for all that such a File lacks; `begun`: of those that
  * fill has begun. */
-bool partial_next_incomplete(struct engine *e, bool begun, struct monarch_order *out)
+bool partial_next_incomplete(struct partials *parts, bool begun,
+                             struct monarch_order *out)
 {
     bool found = false;
-    if (begun ? !partials_begun(e) : !partials_incomplete(e))
+    if (begun ? !partials_begun(parts) : !partials_incomplete(parts))
         return false;
-    pthread_mutex_lock(&e->partials->lock);
-    for (uint32_t i = 0; !found && i < e->partials->count; i++) {
-        struct partial *p = e->partials->all[i];
+    pthread_mutex_lock(&parts->lock);
+    for (uint32_t i = 0; !found && i < parts->count; i++) {
+        struct partial *p = parts->all[i];
         found = p && (begun ? is_begun(p) : is_incomplete(p));
         if (!found)
             continue;
-        partial_set_stage(e->partials, p, (struct stage){.completing = true});
+        partial_set_stage(parts, p, (struct stage){.completing = true});
         *out = p->order;
         out->kind |= MONARCH_BACKGROUND;
     }
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
     return found;
 }
 
 /* incomplete_of - the partial Replica of a File whose rest nobody copies; under the lock. */
-static struct partial *incomplete_of(const struct engine *e, uint32_t file)
+static struct partial *incomplete_of(const struct partials *parts, uint32_t file)
 {
-    int64_t large = presence_find(e->flags, file);
-    struct partial *p = large < 0 ? NULL : e->partials->all[large];
+    int64_t large = presence_find(parts->job->flags, file);
+    struct partial *p = large < 0 ? NULL : parts->all[large];
     return p && lacks(p) ? p : NULL;
 }
 
 /* partial_lacks - the File is staged in part, and nobody copies the rest. */
-bool partial_lacks(const struct engine *e, uint32_t file)
+bool partial_lacks(struct partials *parts, uint32_t file)
 {
-    if (!e->partials || !atomic_load(&e->partials->unended))
+    if (!parts->count || !atomic_load(&parts->unended))
         return false;
-    pthread_mutex_lock(&e->partials->lock);
-    bool found = incomplete_of(e, file) != NULL;
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
+    bool found = incomplete_of(parts, file) != NULL;
+    pthread_mutex_unlock(&parts->lock);
     return found;
 }
 
 /* is_to_be_whole - a program waits for all of a File that is in pieces and may be whole; under
  * the lock. */
-static bool is_to_be_whole(const struct engine *e, const struct partial *p)
+static bool is_to_be_whole(const struct partials *parts, const struct partial *p)
 {
     uint32_t pieces = part_pieces(p->part);
     return !p->ended && pieces & PIECES_PACKED && !(pieces & PIECES_STAY) &&
-           engine_is_awaited(e, p->order.file);
+           job_awaits(parts->job, p->order.file);
 }
 
 /* partial_is_to_be_whole - the same of a File that may not be staged at all. */
-bool partial_is_to_be_whole(const struct engine *e, uint32_t file)
+bool partial_is_to_be_whole(struct partials *parts, uint32_t file)
 {
-    int64_t large = e->partials ? presence_find(e->flags, file) : -1;
+    int64_t large = parts->count ? presence_find(parts->job->flags, file) : -1;
     if (large < 0)
         return false;
-    pthread_mutex_lock(&e->partials->lock);
-    const struct partial *p = e->partials->all[large];
-    bool found = p && is_to_be_whole(e, p);
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
+    const struct partial *p = parts->all[large];
+    bool found = p && is_to_be_whole(parts, p);
+    pthread_mutex_unlock(&parts->lock);
     return found;
 }
 
@@ -202,14 +201,14 @@ static bool may_move(const struct partial *p)
 /* make_whole - gives a File in pieces the room for all of it: the Transfer of its rest gathers
  * it. Where there is no such room, programs are told; while a Transfer uses it, they ask
  * again. */
-static void make_whole(struct engine *e, struct partial *p)
+static void make_whole(struct partials *parts, struct partial *p)
 {
     uint32_t file = p->order.file;
-    if (!may_move(p) || table_make_whole(e->table, file, false) < 0) {
+    if (!may_move(p) || table_make_whole(parts->table, file, false) < 0) {
         atomic_fetch_or((_Atomic uint32_t *)&p->part->pieces, PIECES_STAY);
         return;
     }
-    int tier = is_at_rest(p) ? table_make_whole(e->table, file, true) : -1;
+    int tier = is_at_rest(p) ? table_make_whole(parts->table, file, true) : -1;
     if (tier < 0)
         return;
     p->order.tier = (uint16_t)tier;
@@ -228,48 +227,49 @@ static void make_whole(struct engine *e, struct partial *p)
 
 /* partial_reconsider - a File in pieces that had no room for all of it may have it by now, as
  * others take less than was expected, or have left; under the lock. */
-void partial_reconsider(struct engine *e, struct partial *p)
+void partial_reconsider(struct partials *parts, struct partial *p)
 {
     if (part_pieces(p->part) & PIECES_STAY && may_move(p) &&
-        table_make_whole(e->table, p->order.file, false) >= 0)
+        table_make_whole(parts->table, p->order.file, false) >= 0)
         atomic_fetch_and((_Atomic uint32_t *)&p->part->pieces, ~PIECES_STAY);
 }
 
 /* partial_order_rest - an order for the rest of such a File, as demand: a program waits for
  * all of it. */
-bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *out)
+bool partial_order_rest(struct partials *parts, uint32_t file,
+                        struct monarch_order *out)
 {
-    pthread_mutex_lock(&e->partials->lock);
-    int64_t large = presence_find(e->flags, file);
-    struct partial *p = large < 0 ? NULL : e->partials->all[large];
-    if (p && p->pieces && is_to_be_whole(e, p))
-        make_whole(e, p);
-    p = incomplete_of(e, file);
+    pthread_mutex_lock(&parts->lock);
+    int64_t large = presence_find(parts->job->flags, file);
+    struct partial *p = large < 0 ? NULL : parts->all[large];
+    if (p && p->pieces && is_to_be_whole(parts, p))
+        make_whole(parts, p);
+    p = incomplete_of(parts, file);
     if (p && p->pieces)
         p = NULL; /* it will not be whole, or not yet */
     if (p) {
-        partial_set_stage(e->partials, p, (struct stage){.completing = true});
+        partial_set_stage(parts, p, (struct stage){.completing = true});
         *out = p->order;
         out->kind = MONARCH_ASKED | (p->order.kind & MONARCH_PARTLY);
     }
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
     return p != NULL;
 }
 
 /* wake_refused - lets programs ask again for Extents that had no room: a Block of another one
  * has come, so that it may go. */
-static void wake_refused(struct engine *e)
+static void wake_refused(struct partials *parts)
 {
     struct pooled_extent one;
-    while (ring_pop(&e->partials->refused, &one))
-        futex_wake(presence_words(e->flags, one.large) + one.extent, INT_MAX);
+    while (ring_pop(&parts->refused, &one))
+        futex_wake(presence_words(parts->job->flags, one.large) + one.extent, INT_MAX);
 }
 
 /* partial_wake - who waits for a Block looks again. */
-void partial_wake(struct engine *e, struct partial *p, uint32_t block)
+void partial_wake(struct partials *parts, struct partial *p, uint32_t block)
 {
     futex_wake(&p->words[block / EXTENT_BLOCKS], INT_MAX);
-    wake_refused(e);
-    replica_watches_wake(e->catalog);
-    pthread_cond_broadcast(&e->partials->changed);
+    wake_refused(parts);
+    replica_watches_wake(parts->job->catalog);
+    pthread_cond_broadcast(&parts->changed);
 }

@@ -21,11 +21,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "dataplane/api/engine.h"
-#include "dataplane/demand/hints.h"
-#include "dataplane/extents/replica_state.h"
-#include "dataplane/extents/staging_table.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/extents/hint_claims.h"
+#include "dataplane/extents/job.h"
+#include "dataplane/extents/replica_state.h"
+#include "dataplane/extents/table.h"
 #include "shared/catalog.h"
 
 enum {
@@ -49,33 +49,38 @@ struct held { /* a Replica without a name */
 };
 
 struct pool {
-    struct engine *engine;
+    struct job *job;
+    struct table *table;
+    const struct claims *claims; /* NULL: hints cannot be given */
     uint32_t tier;
     pthread_mutex_t lock; /* guards the rest; before that of the table */
     struct ring ready;    /* struct pooled */
     struct ring held;     /* struct held */
 };
 
-static uint64_t capacity_of(struct engine *e, uint32_t tier)
+static uint64_t capacity_of(struct table *table, uint32_t tier)
 {
     struct monarch_account a;
-    monarch_table_account(e->table, tier, &a);
+    monarch_table_account(table, tier, &a);
     return a.in_service ? a.capacity : 0;
 }
 
 /* pool_new - the Pool of an engine with a table, behind its Tiers. */
-int pool_new(struct engine *e, struct pool **out)
+int pool_new(struct job *job, struct table *table, const struct claims *claims,
+             struct pool **out)
 {
     struct pool *p = calloc(1, sizeof(*p));
     if (!p)
         return -ENOMEM;
     *out = p;
-    p->engine = e;
-    p->tier = e->table->options.tiers;
+    p->job = job;
+    p->table = table;
+    p->claims = claims;
+    p->tier = table->options.tiers;
     pthread_mutex_init(&p->lock, NULL);
-    uint64_t most = capacity_of(e, p->tier) / PAGE_BYTES + 1;
+    uint64_t most = capacity_of(table, p->tier) / PAGE_BYTES + 1;
     most = most > READY_MIN ? most : READY_MIN; /* it may get room later */
-    most = most < e->catalog->file_count + 1 ? most : e->catalog->file_count + 1;
+    most = most < table->options.files + 1 ? most : table->options.files + 1;
     if (ring_init(&p->ready, sizeof(struct pooled), (uint32_t)most) ||
         ring_init(&p->held, sizeof(struct held), HELD_MAX))
         return -ENOMEM;
@@ -100,14 +105,14 @@ void pool_free(struct pool *p)
 static uint64_t free_bytes(struct pool *p)
 {
     struct monarch_account a;
-    monarch_table_account(p->engine->table, p->tier, &a);
+    monarch_table_account(p->table, p->tier, &a);
     uint64_t taken = a.used + a.reserved;
     return a.in_service && a.capacity > taken ? a.capacity - taken : 0;
 }
 
 static void give_back(struct pool *p, uint64_t room)
 {
-    struct table *t = p->engine->table;
+    struct table *t = p->table;
     pthread_mutex_lock(&t->lock);
     table_free_room(t, p->tier, room);
     pthread_mutex_unlock(&t->lock);
@@ -127,7 +132,7 @@ static bool prove(struct pool *p, const struct held *h)
     if (!is_unused(h->fd))
         return false;
     /* Before the inode can be that of another file: close() gives it back. */
-    monarch_engine_forget(p->engine, p->tier, h->ino);
+    job_forget_inode(p->job, p->tier, h->ino);
     close(h->fd);
     give_back(p, h->room);
     return true;
@@ -135,7 +140,7 @@ static bool prove(struct pool *p, const struct held *h)
 
 static _Atomic uint32_t *waiters_of(const struct pool *p, uint32_t file)
 {
-    struct requests *r = p->engine->requests;
+    struct requests *r = p->job->requests;
     return (_Atomic uint32_t *)&r->waiters[file % WAITER_COUNTS];
 }
 
@@ -154,28 +159,27 @@ static bool is_awaited(const struct pool *p, const struct pooled *one, uint64_t 
 /* is_hinted - a program has said that it will open the File, which was read ahead. */
 static bool is_hinted(const struct pool *p, uint32_t file)
 {
-    const struct hints *h = p->engine->hints;
-    return h && claims_due(&h->claims, file) > 0;
+    return p->claims && claims_due(p->claims, file) > 0;
 }
 
 static int open_replica(const struct pool *p, uint32_t file,
                         char name[REPLICA_NAME_BYTES + 1])
 {
-    catalog_replica_name(p->engine->catalog, file, name);
-    return file_openat(p->engine->tiers[p->tier], name, O_RDONLY | O_NONBLOCK, 0);
+    catalog_replica_name(p->job->catalog, file, name);
+    return file_openat(p->job->tiers[p->tier], name, O_RDONLY | O_NONBLOCK, 0);
 }
 
 /* leave - removes the name of a Replica whose state is still `seen`. Programs that ask
  * meanwhile wait: nobody may begin the File again while its old name is there. */
 static bool leave(const struct pool *p, uint32_t file, uint32_t seen, const char *name)
 {
-    struct engine *e = p->engine;
-    _Atomic uint32_t *words = replica_word(e->catalog, 0);
+    const struct job *job = p->job;
+    _Atomic uint32_t *words = replica_word(job->catalog, 0);
     uint32_t leaving = STATE_NEXT(seen, REPLICA_STAGING, p->tier, 0);
     if (!replica_state_change(words, file, &seen, leaving, false))
         return false;
-    unlinkat(e->tiers[p->tier], name, 0);
-    bool again = table_uses_pool(e->table) || table_comes_back(e->table, file);
+    unlinkat(job->tiers[p->tier], name, 0);
+    bool again = table_uses_pool(p->table) || table_comes_back(p->table, file);
     uint32_t reason = again ? REASON_NONE : REASON_NO_ROOM;
     if (replica_state_end(words, file, leaving, STATE_WORD(REPLICA_ABSENT, 0, reason)))
         replica_state_wake(words, file);
@@ -192,7 +196,7 @@ static bool lacks(int error)
  * lost or replaced, and somebody else accounts for it. */
 static bool evict(struct pool *p, const struct pooled *one, uint64_t now)
 {
-    struct engine *e = p->engine;
+    const struct job *job = p->job;
     struct stat st;
     char name[REPLICA_NAME_BYTES + 1];
     int fd = open_replica(p, one->file, name);
@@ -202,10 +206,10 @@ static bool evict(struct pool *p, const struct pooled *one, uint64_t now)
         if (lacks(fd))
             ring_push(&p->ready, one);
         else
-            report_file(e, one->file); /* Python looks for it */
+            job->judge(job->judge_of, one->file); /* Python looks for it */
         return false;
     }
-    uint32_t seen = replica_load(e->catalog, one->file);
+    uint32_t seen = replica_load(job->catalog, one->file);
     bool same = ((seen ^ one->word) & ~STATE_CONFIRMED) == 0;
     if (!same || !leave(p, one->file, seen, name)) {
         close(fd);
@@ -213,7 +217,7 @@ static bool evict(struct pool *p, const struct pooled *one, uint64_t now)
     }
     struct held h = {.fd = fd,
                      .ino = st.st_ino,
-                     .room = footprint(e->table->options.sizes[one->file]),
+                     .room = footprint(p->table->options.sizes[one->file]),
                      .look_at_ns = now + HELD_NS};
     if (!prove(p, &h))
         ring_push(&p->held, &h);
@@ -231,7 +235,7 @@ static bool make_room(struct pool *p, uint64_t need, uint32_t most)
             !ring_pop(&p->ready, &one))
             return false;
         if (is_awaited(p, &one, now) || is_hinted(p, one.file) ||
-            table_is_due(p->engine->table, one.file))
+            table_is_due(p->table, one.file))
             ring_push(&p->ready, &one);
         else
             most -= evict(p, &one, now);
@@ -280,9 +284,9 @@ void pool_published(struct pool *p, uint32_t file, uint32_t word)
     if (p->ready.count == p->ready.capacity) /* of lost ones: they have left already */
         make_room(p, UINT64_MAX, 1);
     ring_push(&p->ready, &(struct pooled){file, word, clock_ns()});
-    make_room(p, capacity_of(p->engine, p->tier) / AHEAD_PARTS, EVICTIONS_MAX);
+    make_room(p, capacity_of(p->table, p->tier) / AHEAD_PARTS, EVICTIONS_MAX);
     pthread_mutex_unlock(&p->lock);
-    _Atomic uint32_t *full = (_Atomic uint32_t *)&p->engine->requests->pool_full;
+    _Atomic uint32_t *full = (_Atomic uint32_t *)&p->job->requests->pool_full;
     if (atomic_load_explicit(full, memory_order_relaxed))
-        requests_wake(p->engine);
+        job_ring(p->job);
 }

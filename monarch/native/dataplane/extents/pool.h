@@ -5,10 +5,13 @@
 
 #include <stdint.h>
 
-struct engine;
+struct claims;
+struct job;
 struct pool;
+struct table;
 
-int pool_new(struct engine *e, struct pool **out);
+int pool_new(struct job *job, struct table *table, const struct claims *claims,
+             struct pool **out);
 void pool_free(struct pool *p);
 void pool_make_room(struct pool *p, uint64_t need);
 void pool_check_held(struct pool *p);

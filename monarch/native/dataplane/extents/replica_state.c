@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <stddef.h>
 
-#include "dataplane/api/api.h"
 #include "dataplane/base/poller.h"
 #include "dataplane/base/syscalls.h"
 #include "shared/catalog.h"

@@ -7,7 +7,7 @@
  * word to STAGING, so that there is one per File; its generation is that of the word,
  * and an order whose generation has passed is dropped when it is to be published.
  */
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 #include <errno.h>
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "dataplane/base/clock.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 static uint64_t row_count(const struct table *t)
 {

@@ -1,6 +1,6 @@
 /* table_ends.c - how Transfers end: what is published, what is given back, and what is
  * counted. */
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 #include <errno.h>
 

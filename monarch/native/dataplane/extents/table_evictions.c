@@ -1,7 +1,7 @@
 /* table_evictions.c - for which Files Replicas leave a Tier: those that programs ask for,
  * or will open, and that have no room. Background fill lets nothing leave.
  */
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 /* monarch_table_evict - Replicas leave this Tier for Files that are asked for. */
 void monarch_table_evict(struct table *t, uint32_t tier)

@@ -1,7 +1,7 @@
 /* table_extents.c - the room of Extents of large Files in packed Tiers. What table_packs.c is
  * for small Files.
  */
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 #include <errno.h>
 

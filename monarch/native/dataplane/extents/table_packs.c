@@ -5,7 +5,7 @@
  * Tier lets expect, which is told when the job begins; when it ends, the room of the frame
  * takes its place.
  */
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 #include <errno.h>
 

@@ -4,7 +4,7 @@
  * begins. Of any other, each Extent has room when the first of its Blocks is asked for: what
  * is kept in a Tier, the rest in the Pool. There are also those that a packed Tier is to hold.
  */
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 /* table_in_pieces - the Extents of a File that is being staged have room one by one. */
 bool table_in_pieces(const struct table *t, uint32_t file)

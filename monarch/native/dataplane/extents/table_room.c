@@ -1,7 +1,7 @@
 /* table_room.c - the room of the Tiers and of the Pool: what is used, what is reserved, and
  * what is promised to Files that are to be kept. All callers hold the lock of the table.
  */
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 #include "dataplane/base/clock.h"
 

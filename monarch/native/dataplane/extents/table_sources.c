@@ -1,6 +1,6 @@
 /* table_sources.c - what the rows of the staging table say of a File or an Extent: whom to
  * ask for it, and what of it is kept. */
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 #include "shared/presence.h"
 

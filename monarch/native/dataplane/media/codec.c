@@ -11,6 +11,7 @@
 #include "dataplane/media/codec_libraries.h"
 #include "dataplane/media/seal.h"
 #include "dataplane/media/shuffle.h"
+#include "shared/xxh3.h"
 
 struct coder {
     uint32_t method;  /* enum method */
@@ -206,4 +207,27 @@ int monarch_coder_unpack(struct coder *c, const void *packed, size_t n, void *ou
     if (shuffles)
         unshuffle_bytes(to, plain, c->shuffle, out);
     return 0;
+}
+
+/* monarch_packing_id - the same for codecs that decode each other's frames, on all nodes and in
+ * later jobs; never 0. */
+uint32_t monarch_packing_id(const struct monarch_packing *k)
+{
+    const uint32_t how[] = {k->method, k->shuffle};
+    uint64_t dictionary = 0;
+    if (k->dictionary_bytes)
+        dictionary = xxh3(k->dictionary, k->dictionary_bytes, 0);
+    return (uint32_t)xxh3(how, sizeof(how), dictionary) | 1;
+}
+
+/* packing_coder - a new coder. -ENOSYS: there is no library; -EINVAL: the dictionary is none. */
+int packing_coder(const struct monarch_packing *k, struct coder **out)
+{
+    int rc = monarch_coder_new(k->method, k->level, k->shuffle, out);
+    if (rc || !k->dictionary_bytes)
+        return rc;
+    rc = monarch_coder_learn(*out, k->dictionary, k->dictionary_bytes);
+    if (rc)
+        monarch_coder_free(*out);
+    return rc;
 }

@@ -6,7 +6,10 @@
 #ifndef MONARCH_CODEC_H
 #define MONARCH_CODEC_H
 
-#include "dataplane/api/api.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dataplane/base/export.h"
 
 enum method {
     METHOD_NONE = 0,
@@ -15,6 +18,18 @@ enum method {
 };
 
 enum { SHUFFLE_MAX = 8, METHODS = 3 };
+
+struct monarch_packing { /* how a Tier is packed, or its Files of one rule */
+    uint32_t tier;
+    uint32_t method; /* enum method */
+    int32_t level;
+    uint16_t shuffle, rule; /* rule 0: those of no other */
+    const uint8_t *rules;   /* of rule 0: the rule of each File; NULL: 0; borrowed */
+    const void *dictionary; /* borrowed */
+    uint64_t dictionary_bytes;
+};
+
+MONARCH_API uint32_t monarch_packing_id(const struct monarch_packing *k);
 
 struct coder;
 
@@ -41,5 +56,7 @@ MONARCH_API int monarch_coder_unpack(struct coder *c, const void *packed, size_t
 MONARCH_API int64_t monarch_coder_try(struct coder *c, const uint8_t *bytes,
                                       struct monarch_tried *pieces, uint64_t n,
                                       const struct monarch_trial *trial);
+
+int packing_coder(const struct monarch_packing *k, struct coder **out);
 
 #endif

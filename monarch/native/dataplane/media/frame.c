@@ -153,3 +153,15 @@ int frame_accept(struct frame *f, const struct frame_head *expected)
     f->added = f->plain;
     return frame_check(&head, lengths, &own);
 }
+
+static uint8_t digit(char c)
+{
+    return (uint8_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
+/* frame_name - the name of a Replica as its frame has it. */
+void frame_name(const char *replica, uint8_t out[FRAME_NAME_BYTES])
+{
+    for (int i = 0; i < FRAME_NAME_BYTES; i++)
+        out[i] = (uint8_t)(digit(replica[2 * i]) << 4 | digit(replica[2 * i + 1]));
+}

@@ -72,4 +72,6 @@ uint32_t frame_length(const struct frame *f, uint32_t piece);
 int frame_check(const struct frame_head *head, const uint32_t *lengths,
                 const struct frame_head *expected);
 
+void frame_name(const char *replica, uint8_t out[FRAME_NAME_BYTES]);
+
 #endif

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#include "dataplane/api/api.h"
+#include "dataplane/base/export.h"
 #include "dataplane/media/frame.h"
 
 enum {

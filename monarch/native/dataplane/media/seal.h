@@ -10,7 +10,15 @@
 #include <immintrin.h>
 #endif
 
-#include "dataplane/api/api.h"
+#include "dataplane/base/export.h"
+
+enum { SEAL_KEY_BYTES = 32, SEAL_NONCE_BYTES = 12, SEAL_TAG_BYTES = 16 };
+
+struct monarch_seal { /* of an Extent: a MAC with the key of the job */
+    uint8_t nonce[SEAL_NONCE_BYTES], tag[SEAL_TAG_BYTES];
+};
+
+MONARCH_API const char *monarch_seal_library(void);
 
 struct sealer;  /* the key of the job, and contexts with it */
 struct sealing; /* one seal in progress */

@@ -2,7 +2,7 @@
 #ifndef MONARCH_OPEN_REPLICAS_H
 #define MONARCH_OPEN_REPLICAS_H
 
-#include "dataplane/api/engine.h"
+#include "dataplane/demand/demand.h"
 
 enum { OPEN_REPLICAS_MAX = 256 };
 
@@ -17,11 +17,11 @@ struct open_replica {
 };
 
 void open_replicas_init(struct open_replica all[OPEN_REPLICAS_MAX]);
-int open_replicas_get(struct engine *e, struct open_replica all[OPEN_REPLICAS_MAX],
+int open_replicas_get(struct job *job, struct open_replica all[OPEN_REPLICAS_MAX],
                       uint32_t file, struct open_replica *single,
                       struct open_replica **out);
 void open_replicas_put(struct open_replica *o);
-void open_replicas_sweep(struct engine *e, struct open_replica all[OPEN_REPLICAS_MAX]);
+void open_replicas_sweep(struct job *job, struct open_replica all[OPEN_REPLICAS_MAX]);
 void open_replicas_close(struct open_replica all[OPEN_REPLICAS_MAX]);
 
 #endif

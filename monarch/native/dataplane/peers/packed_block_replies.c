@@ -10,11 +10,14 @@
 #include <errno.h>
 #include <string.h>
 
-#include "dataplane/transfers/extent_packing.h"
-#include "dataplane/media/packed_seal.h"
-#include "dataplane/transfers/packing.h"
-#include "dataplane/extents/staging_table.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/media/packed_seal.h"
+#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/transfers/packing.h"
+#include "dataplane/transfers/transfer.h"
 #include "shared/catalog.h"
 #include "shared/xxh3.h"
 
@@ -29,32 +32,32 @@ struct sent_piece { /* of a frame, with Blocks that a peer asks for */
 };
 
 /* find - the frame with the Blocks of a request, if the peer can decode it. */
-static bool find(struct engine *e, const struct pending_request *p,
+static bool find(struct demand *d, const struct pending_request *p,
                  struct sent_piece *out)
 {
     *out = (struct sent_piece){.file = p->file,
                                .extent = p->extent / EXTENT_BLOCKS,
                                .run = {p->extent, p->blocks}};
-    return p->packing && e->packs &&
-           packs_take(e->packs, packs_row(e->packs, p->file, out->extent),
+    return p->packing && d->packs &&
+           packs_take(d->packs, packs_row(d->packs, p->file, out->extent),
                       &out->frame) &&
-           packs_id(e->packs, out->frame.tier, p->file) == p->packing &&
-           partial_digests(e, p->file, out->run, out->digests);
+           packs_id(d->packs, out->frame.tier, p->file) == p->packing &&
+           partial_digests(d->partials, p->file, out->run, out->digests);
 }
 
 /* server_piece_there - the Blocks of a request can be sent packed. */
 bool server_piece_there(struct server *s, const struct pending_request *p)
 {
     struct sent_piece piece;
-    return find(s->engine, p, &piece);
+    return find(s->demand, p, &piece);
 }
 
 /* read_head - -EBADMSG: it is no head of a frame of this Extent. */
-static int read_head(struct engine *e, struct sent_piece *out, uint64_t size)
+static int read_head(struct demand *d, struct sent_piece *out, uint64_t size)
 {
     struct unpacking *u = &out->frame;
     struct frame_head expected;
-    uint32_t plain = (uint32_t)frame_extent_bytes(size, out->extent);
+    uint32_t plain = (uint32_t)extent_bytes(size, out->extent);
     size_t table = frame_pieces(plain) * sizeof(uint32_t);
     uint8_t bytes[sizeof(u->head) + sizeof(u->lengths)];
     size_t n = sizeof(u->head) + table;
@@ -62,10 +65,10 @@ static int read_head(struct engine *e, struct sent_piece *out, uint64_t size)
         return -EBADMSG;
     memcpy(&u->head, bytes, sizeof(u->head));
     memcpy(u->lengths, bytes + sizeof(u->head), table);
-    packs_head(packs_codec(e->packs, u->tier, out->file), &expected);
+    packs_head(packs_codec(d->packs, u->tier, out->file), &expected);
     expected.plain = plain;
     expected.stored = u->place.bytes - (uint32_t)sizeof(u->head);
-    packing_file_name(e, out->file, expected.name);
+    job_frame_name(d->job, out->file, expected.name);
     return frame_check(&u->head, u->lengths, &expected);
 }
 
@@ -82,7 +85,7 @@ static void find_bytes(struct sent_piece *out, uint64_t size)
     if (!out->raw)
         return;
     out->offset += (uint64_t)(out->run.first % FRAME_BLOCKS_MAX) * BLOCK_BYTES;
-    out->bytes = (size_t)frame_block_bytes(size, out->run.first, out->run.count);
+    out->bytes = (size_t)blocks_bytes(size, out->run.first, out->run.count);
 }
 
 /* as_they_came - Blocks that are stored as they are have their checksums. */
@@ -95,12 +98,12 @@ static bool as_they_came(const struct sent_piece *piece, const uint8_t *bytes)
 
 /* read_piece - the bytes of the reply, and how many; -EAGAIN: the frame was given up, or is
  * damaged and is given up now; -ENOENT: they are more than one chunk. */
-static int read_piece(struct engine *e, struct sent_piece *piece, uint8_t *out,
+static int read_piece(struct demand *d, struct sent_piece *piece, uint8_t *out,
                       uint64_t *n)
 {
-    uint64_t size = catalog_entry(e->catalog, piece->file, NULL)->size;
-    uint64_t row = packs_row(e->packs, piece->file, piece->extent);
-    int rc = read_head(e, piece, size);
+    uint64_t size = catalog_entry(d->job->catalog, piece->file, NULL)->size;
+    uint64_t row = packs_row(d->packs, piece->file, piece->extent);
+    int rc = read_head(d, piece, size);
     if (!rc)
         find_bytes(piece, size);
     size_t front = piece->raw ? 0 : piece->run.count * sizeof(uint64_t);
@@ -115,27 +118,27 @@ static int read_piece(struct engine *e, struct sent_piece *piece, uint8_t *out,
     *n = front + piece->bytes;
     if (!rc)
         return 0;
-    if (!packs_moved(e->packs, row, &piece->frame.place)) {
-        extent_forget(e, piece->file, piece->extent);
-        table_count_dropped(e->table);
+    if (!packs_moved(d->packs, row, &piece->frame.place)) {
+        extent_forget(d->partials, piece->file, piece->extent);
+        table_count_dropped(d->table);
     }
     return -EAGAIN;
 }
 
 /* certify - the seal of the bytes, or their checksum where the nodes make no seals. */
-static int certify(struct engine *e, const struct pending_request *p, bool raw,
+static int certify(struct demand *d, const struct pending_request *p, bool raw,
                    const uint8_t *bytes, struct frame_reply *head)
 {
     struct extent_name name = {p->file, p->extent, head->size, p->blocks};
     if (!raw)
         name = packed_blocks_name(p->file, p->extent, p->blocks, p->packing,
                                   head->size);
-    if (!e->sealer) {
+    if (!d->transfers->sealer) {
         head->digest = xxh3(bytes, head->size, 0);
         return 0;
     }
     int rc = seal_nonce(&head->seal);
-    return rc ? rc : seal_make(e->sealer, &name, bytes, &head->seal);
+    return rc ? rc : seal_make(d->transfers->sealer, &name, bytes, &head->seal);
 }
 
 /* server_piece_attach - reads the bytes of a reply out of a frame. -ENOENT: there is none;
@@ -144,12 +147,12 @@ int server_piece_attach(struct server *s, const struct pending_request *p,
                         struct reply *out)
 {
     struct sent_piece piece;
-    if (!find(s->engine, p, &piece))
+    if (!find(s->demand, p, &piece))
         return -ENOENT;
     if (!(out->bytes = server_take_buffer(s)))
         return -EAGAIN;
-    int rc = read_piece(s->engine, &piece, out->bytes, &out->head.size);
-    rc = rc ? rc : certify(s->engine, p, piece.raw, out->bytes, &out->head);
+    int rc = read_piece(s->demand, &piece, out->bytes, &out->head.size);
+    rc = rc ? rc : certify(s->demand, p, piece.raw, out->bytes, &out->head);
     if (rc) {
         server_return_buffer(s, &out->bytes);
         out->head.size = 0;

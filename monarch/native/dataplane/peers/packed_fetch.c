@@ -9,9 +9,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "dataplane/extents/table.h"
 #include "dataplane/media/packed_seal.h"
 #include "dataplane/transfers/packing.h"
-#include "dataplane/extents/staging_table.h"
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
@@ -29,7 +29,7 @@ void packed_fetch_request(const struct fetch *f, struct frame_request *out)
 /* packed_fetch_begin - prepares for the bytes of a frame. */
 int packed_fetch_begin(struct fetch *f, const struct frame_reply *head)
 {
-    return frame_new_to_come(f->transfer.size, head->size, &f->transfer.came);
+    return frame_new_to_come(f->transfer.original.size, head->size, &f->transfer.came);
 }
 
 /* packed_fetch_add - takes the next bytes. */
@@ -49,7 +49,7 @@ static int check_seal(const struct receiver *r, const struct fetch *f,
     struct monarch_seal seal = head->seal;
     if (!r->options.sealed)
         return xxh3(came->bytes, came->used, 0) == head->digest ? 0 : -EBADMSG;
-    int rc = seal_make(r->engine->sealer, &name, came->bytes, &seal);
+    int rc = seal_make(r->demand->transfers->sealer, &name, came->bytes, &seal);
     if (rc)
         return rc;
     return seal_same(seal.tag, head->seal.tag) ? 0 : -EBADMSG;
@@ -65,97 +65,98 @@ static int accept_frame(struct receiver *r, struct fetch *f,
         return rc;
     t->came->id = f->packing;
     t->came->tier = f->packing_tier;
-    const struct frame_head expected = packing_head(r->engine, t, t->came->tier);
+    const struct frame_head expected = packing_head(r->demand->transfers, t,
+                                                    t->came->tier);
     return frame_accept(t->came, &expected);
 }
 
 /* store - keeps the frame as it is. */
-static int store(struct engine *e, struct transfer *t)
+static int store(struct demand *d, struct transfer *t)
 {
     t->frame = t->came;
     t->came = NULL;
     t->leaves_plain = false;
     __atomic_store_n(t->first_digest, t->frame->digest, __ATOMIC_RELAXED);
-    return transfer_publish(e, t);
+    return transfer_publish(d->transfers, t);
 }
 
 /* decode_piece - the next one, into the buffer, and on to the Replica. */
-static int decode_piece(struct engine *e, struct transfer *t, uint32_t number,
+static int decode_piece(struct demand *d, struct transfer *t, uint32_t number,
                         size_t at, uint8_t *buffer)
 {
     const struct frame *came = t->came;
-    uint64_t left = t->size - t->offset;
+    uint64_t left = t->original.size - t->offset;
     size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
     uint32_t length = frame_length(came, number);
-    const struct packed_piece piece = {packs_codec(e->packs, came->tier, t->order.file),
+    const struct packed_piece piece = {packs_codec(d->packs, came->tier, t->order.file),
                                        came->bytes + at, length & ~FRAME_RAW};
     if (length & FRAME_RAW)
-        return transfer_add(e, t, piece.bytes, n);
+        return transfer_add(d->transfers, t, piece.bytes, n);
     t->step = MONARCH_STEP_VERIFY;
-    int rc = packing_decode(e, &piece, buffer, n);
-    return rc ? rc : transfer_add(e, t, buffer, n);
+    int rc = packing_decode(d->transfers, &piece, buffer, n);
+    return rc ? rc : transfer_add(d->transfers, t, buffer, n);
 }
 
 /* put - puts a frame into its Tier. */
-static int put(struct engine *e, struct transfer *t)
+static int put(struct demand *d, struct transfer *t)
 {
-    int rc = transfer_prepare(e, t);
-    if (!rc && packs_id(e->packs, t->order.tier, t->order.file) != t->frame->id)
+    int rc = transfer_prepare(d->transfers, t);
+    if (!rc && packs_id(d->packs, t->order.tier, t->order.file) != t->frame->id)
         rc = -EINVAL;
-    return rc ? rc : packing_publish(e, t);
+    return rc ? rc : packing_publish(d->transfers, t);
 }
 
 /* keep - a File that has come packed is in the Pool now: if it is to be packed, too, that is
  * its frame. */
-static void keep(struct engine *e, struct transfer *t)
+static void keep(struct demand *d, struct transfer *t)
 {
     struct transfer kept;
     struct monarch_order order;
-    if (!table_begin_packing(e->table, t->order.file, &order)) {
-        packing_note(e, t->order.file); /* it may have room later */
+    if (!table_begin_packing(d->table, t->order.file, &order)) {
+        packing_note(d->transfers, t->order.file); /* it may have room later */
         return;
     }
     transfer_init(&kept, &order);
     kept.frame = t->came;
     kept.frame->tier = order.tier;
     t->came = NULL;
-    int rc = put(e, &kept);
+    int rc = put(d, &kept);
     if (rc && kept.step == MONARCH_STEP_WRITE)
-        report_tier(e, &kept, order.tier, rc);
+        report_tier(d->transfers, &kept, order.tier, rc);
     if (rc)
-        monarch_table_fail(e->table, &order, REASON_NONE, 0);
+        monarch_table_fail(d->table, &order, REASON_NONE, 0);
     transfer_end(&kept, rc);
 }
 
-static int decode_pieces(struct engine *e, struct transfer *t, uint8_t *buffer)
+static int decode_pieces(struct demand *d, struct transfer *t, uint8_t *buffer)
 {
-    size_t at = frame_least_bytes(t->size);
-    int rc = replica_file_create(e, t);
+    size_t at = frame_least_bytes(t->original.size);
+    int rc = replica_file_create(d->transfers, t);
     for (uint32_t i = 0; !rc && i < t->came->pieces; i++) {
-        rc = decode_piece(e, t, i, at, buffer);
+        rc = decode_piece(d, t, i, at, buffer);
         at += frame_length(t->came, i) & ~FRAME_RAW;
     }
-    progress_store(e->requests, t->order.file, progress_of(t->offset));
+    progress_store(d->job->requests, t->order.file, progress_of(t->offset));
     return rc;
 }
 
 /* decode - writes the plain bytes into a Replica, and publishes it. */
-static int decode(struct engine *e, struct transfer *t)
+static int decode(struct demand *d, struct transfer *t)
 {
     uint64_t began = clock_ns();
     uint8_t *buffer = malloc(PIECE_BYTES);
-    int rc = buffer ? decode_pieces(e, t, buffer) : -ENOMEM;
+    int rc = buffer ? decode_pieces(d, t, buffer) : -ENOMEM;
     free(buffer);
     if (rc)
         return rc;
     t->step = MONARCH_STEP_VERIFY;
     if (*t->first_digest != t->came->digest)
         return -EBADMSG;
-    table_count_unpacked(e->table, t->size, clock_ns() - began);
+    table_count_unpacked(d->table, t->original.size, clock_ns() - began);
     rc = replica_file_verify(t);
-    rc = rc ? rc : transfer_publish(e, t);
+    rc = rc ? rc : transfer_publish(d->transfers, t);
     if (!rc)
-        keep(e, t);
+        keep(d, t);
     return rc;
 }
 
@@ -164,13 +165,13 @@ static int decode(struct engine *e, struct transfer *t)
 int packed_fetch_end(struct receiver *r, struct fetch *f,
                      const struct frame_reply *head)
 {
-    struct engine *e = r->engine;
+    struct demand *d = r->demand;
     struct transfer *t = &f->transfer;
     t->step = MONARCH_STEP_VERIFY;
     int rc = accept_frame(r, f, head);
     if (!rc) {
-        table_count_came_packed(e->table);
-        rc = packing_applies(e, t) ? store(e, t) : decode(e, t);
+        table_count_came_packed(d->table);
+        rc = packing_applies(d->transfers, t) ? store(d, t) : decode(d, t);
     }
     if (rc == -EBADMSG && t->step == MONARCH_STEP_VERIFY)
         traffic_add(&r->traffic[f->order.peer].corrupt, 1);

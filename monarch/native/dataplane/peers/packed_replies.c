@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/extents/table.h"
 #include "dataplane/media/packed_seal.h"
 #include "dataplane/transfers/packing.h"
-#include "dataplane/extents/staging_table.h"
 #include "shared/catalog.h"
 #include "shared/xxh3.h"
 
@@ -41,53 +41,54 @@ void server_return_buffer(struct server *s, uint8_t **buffer)
 /* ---- frames ---------------------------------------------------------------------------- */
 
 /* find - the frame of a File, if the peer can decode it. */
-static bool find(struct engine *e, const struct pending_request *p,
+static bool find(struct demand *d, const struct pending_request *p,
                  struct unpacking *out)
 {
-    return p->packing && e->packs &&
-           packs_take(e->packs, packs_row(e->packs, p->file, 0), out) &&
-           packs_id(e->packs, out->tier, p->file) == p->packing;
+    return p->packing && d->packs &&
+           packs_take(d->packs, packs_row(d->packs, p->file, 0), out) &&
+           packs_id(d->packs, out->tier, p->file) == p->packing;
 }
 
 /* server_frame_there - the File can be sent packed. */
 bool server_frame_there(struct server *s, const struct pending_request *p)
 {
     struct unpacking found;
-    return find(s->engine, p, &found);
+    return find(s->demand, p, &found);
 }
 
 /* server_frame_comes - no program waits for the File, which will soon be packed. */
 bool server_frame_comes(struct server *s, const struct pending_request *p, uint64_t now)
 {
-    const struct engine *e = s->engine;
-    return p->packing && p->flags & FRAME_UNASKED && e->packs &&
-           now - p->since_ns < FRAME_WAIT_NS && table_is_due(e->table, p->file);
+    const struct demand *d = s->demand;
+    return p->packing && p->flags & FRAME_UNASKED && d->packs &&
+           now - p->since_ns < FRAME_WAIT_NS && table_is_due(d->table, p->file);
 }
 
 /* read_frame - -EAGAIN: its segment was given up, or it is damaged. */
-static int read_frame(struct engine *e, uint32_t file, const struct unpacking *u,
+static int read_frame(struct demand *d, uint32_t file, const struct unpacking *u,
                       uint8_t *bytes)
 {
     size_t n = u->place.bytes;
     ssize_t got = pread(u->fd, bytes, n, u->place.offset);
-    if (got == (ssize_t)n && n > sizeof(u->head) && packing_is_of(e, file, bytes))
+    if (got == (ssize_t)n && n > sizeof(u->head) &&
+        job_frame_is_of(d->job, file, bytes))
         return 0;
-    if (!packs_moved(e->packs, packs_row(e->packs, file, 0), &u->place))
-        packing_give_up(e, file);
+    if (!packs_moved(d->packs, packs_row(d->packs, file, 0), &u->place))
+        packing_give_up(d->transfers, file);
     return -EAGAIN;
 }
 
 /* certify - the seal of the bytes, or their checksum where the nodes make no seals. */
-static int certify(struct engine *e, const struct pending_request *p,
+static int certify(struct demand *d, const struct pending_request *p,
                    const uint8_t *bytes, struct frame_reply *head)
 {
     const struct extent_name name = packed_seal_name(p->file, p->packing, head->size);
-    if (!e->sealer) {
+    if (!d->transfers->sealer) {
         head->digest = xxh3(bytes, head->size, 0);
         return 0;
     }
     int rc = seal_nonce(&head->seal);
-    return rc ? rc : seal_make(e->sealer, &name, bytes, &head->seal);
+    return rc ? rc : seal_make(d->transfers->sealer, &name, bytes, &head->seal);
 }
 
 /* server_frame_attach - reads the frame of a reply. -ENOENT: there is none any more;
@@ -96,15 +97,15 @@ int server_frame_attach(struct server *s, const struct pending_request *p,
                         struct reply *out)
 {
     struct unpacking u;
-    if (!find(s->engine, p, &u))
+    if (!find(s->demand, p, &u))
         return -ENOENT;
     out->large = u.place.bytes > CHUNK_BYTES;
     out->bytes = out->large ? malloc(u.place.bytes) : server_take_buffer(s);
     if (!out->bytes)
         return -EAGAIN;
-    int rc = read_frame(s->engine, p->file, &u, out->bytes);
+    int rc = read_frame(s->demand, p->file, &u, out->bytes);
     out->head.size = u.place.bytes;
-    rc = rc ? rc : certify(s->engine, p, out->bytes, &out->head);
+    rc = rc ? rc : certify(s->demand, p, out->bytes, &out->head);
     if (rc) {
         out->head.size = 0;
         return -EAGAIN;

@@ -11,11 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dataplane/transfers/extent_packing.h"
-#include "dataplane/media/packed_seal.h"
-#include "dataplane/transfers/packing.h"
-#include "dataplane/extents/staging_table.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/media/packed_seal.h"
+#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/transfers/packing.h"
+#include "dataplane/transfers/transfer.h"
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
@@ -51,14 +54,15 @@ static uint32_t count_pieces(const struct fetch *f)
 int block_fetch_begin(struct receiver *r, struct fetch *f)
 {
     struct transfer *t = &f->transfer;
-    int rc = partial_enter(r->engine, &t->order, &t->partial);
+    int rc = partial_enter(r->demand->partials, &t->order, &t->partial);
     if (rc)
         return rc;
-    table_busy(r->engine->table, true);
-    rc = transfer_prepare(r->engine, t);
+    table_busy(r->demand->table, true);
+    rc = transfer_prepare(r->demand->transfers, t);
     t->step = rc ? t->step : MONARCH_STEP_READ;
     if (!t->partial->asks_plain)
-        f->packing = extent_packing_wanted(r->engine, t->order.file, &f->packing_tier);
+        f->packing = extent_packing_wanted(r->demand->partials, t->order.file,
+                                           &f->packing_tier);
     f->extents = count_pieces(f);
     return rc;
 }
@@ -82,7 +86,7 @@ void block_fetch_request(const struct fetch *f, uint32_t number,
 struct frame_request block_fetch_want(const struct receiver *r, const struct fetch *f)
 {
     const struct monarch_order *order = &f->transfer.order;
-    struct frame_request request = frame_request_make(r->engine->catalog, 0,
+    struct frame_request request = frame_request_make(r->demand->job->catalog, 0,
                                                       order->file, order->first_block);
     request.kind = FRAME_WANTED;
     request.blocks = 1;
@@ -102,7 +106,7 @@ static int check(const struct receiver *r, const struct fetch *f,
     struct monarch_seal seal = head->seal;
     bool correct;
     if (r->options.sealed) {
-        int rc = seal_make(r->engine->sealer, &name, bytes, &seal);
+        int rc = seal_make(r->demand->transfers->sealer, &name, bytes, &seal);
         if (rc)
             return rc;
         correct = seal_same(seal.tag, head->seal.tag);
@@ -115,13 +119,13 @@ static int check(const struct receiver *r, const struct fetch *f,
 }
 
 /* take - writes Blocks that are right, and lets programs read them. */
-static int take(struct engine *e, struct fetch *f, struct block_run run,
+static int take(struct demand *d, struct fetch *f, struct block_run run,
                 const uint8_t *bytes)
 {
     struct transfer *t = &f->transfer;
     uint64_t digests[FRAME_BLOCKS_MAX];
-    size_t n = (size_t)frame_block_bytes(t->size, run.first, run.count);
-    int rc = partial_borrow(e, t, run.first / EXTENT_BLOCKS, false);
+    size_t n = (size_t)blocks_bytes(t->original.size, run.first, run.count);
+    int rc = partial_borrow(d->transfers, t, run.first / EXTENT_BLOCKS, false);
     t->step = rc ? t->step : MONARCH_STEP_WRITE;
     uint64_t offset = (uint64_t)run.first * BLOCK_BYTES - t->shift;
     rc = rc ? rc : file_write_at(t->target, bytes, n, offset);
@@ -130,33 +134,33 @@ static int take(struct engine *e, struct fetch *f, struct block_run run,
         return rc;
     t->step = MONARCH_STEP_READ;
     blocks_digest(bytes, n, digests);
-    table_count_blocks(e->table, f->order.peer, n);
-    progress_store(e->requests, t->order.file, run.first + run.count);
+    table_count_blocks(d->table, f->order.peer, n);
+    progress_store(d->job->requests, t->order.file, run.first + run.count);
     if (run.first == 0)
-        first_bytes_came(e, t, bytes);
-    if (partial_set(e, t->partial, run, digests))
-        partial_hand_complete(e, &t->order, run.first / EXTENT_BLOCKS);
+        first_bytes_came(d, t, bytes);
+    if (partial_set(d->partials, t->partial, run, digests))
+        partial_hand_complete(d->partials, &t->order, run.first / EXTENT_BLOCKS);
     return 0;
 }
 
 /* decode - decodes the piece of a reply, behind so many checksums, into a buffer; returns 0 if
  * the Blocks are what had come to the peer, else -EBADMSG. */
-static int decode(struct engine *e, const struct fetch *f, struct block_run run,
+static int decode(struct demand *d, const struct fetch *f, struct block_run run,
                   const struct packed_piece *piece, uint8_t *buffer)
 {
-    uint64_t size = f->transfer.size, digests[FRAME_BLOCKS_MAX];
+    uint64_t size = f->transfer.original.size, digests[FRAME_BLOCKS_MAX];
     size_t front = run.count * sizeof(*digests);
     uint32_t into = run.first % FRAME_BLOCKS_MAX, begin = run.first - into;
-    size_t n = (size_t)frame_block_bytes(size, begin, FRAME_BLOCKS_MAX);
+    size_t n = (size_t)blocks_bytes(size, begin, FRAME_BLOCKS_MAX);
     uint64_t began = clock_ns();
-    int rc = packing_decode(e, piece, buffer, n);
+    int rc = packing_decode(d->transfers, piece, buffer, n);
     if (rc)
         return rc;
-    n = (size_t)frame_block_bytes(size, run.first, run.count);
+    n = (size_t)blocks_bytes(size, run.first, run.count);
     blocks_digest(buffer + (size_t)into * BLOCK_BYTES, n, digests);
     if (memcmp(digests, piece->bytes - front, front) != 0)
         return -EBADMSG;
-    table_count_decoded(e->table, n, clock_ns() - began);
+    table_count_decoded(d->table, n, clock_ns() - began);
     return 0;
 }
 
@@ -166,16 +170,16 @@ static int take_packed(struct receiver *r, struct fetch *f, struct block_run run
 {
     size_t front = run.count * sizeof(uint64_t);
     const struct packed_piece piece = {
-        packs_codec(r->engine->packs, f->packing_tier, f->transfer.order.file),
+        packs_codec(r->demand->packs, f->packing_tier, f->transfer.order.file),
         bytes + front, n - front};
     uint8_t *buffer = malloc(PIECE_BYTES);
-    int rc = buffer ? decode(r->engine, f, run, &piece, buffer) : -ENOMEM;
+    int rc = buffer ? decode(r->demand, f, run, &piece, buffer) : -ENOMEM;
     if (rc == -EBADMSG) {
         f->transfer.partial->asks_plain = true;
         traffic_add(&r->traffic[f->order.peer].corrupt, 1);
     }
     if (!rc)
-        rc = take(r->engine, f, run,
+        rc = take(r->demand, f, run,
                   buffer + (size_t)(run.first % FRAME_BLOCKS_MAX) * BLOCK_BYTES);
     free(buffer);
     return rc;
@@ -189,12 +193,12 @@ int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_repl
     struct transfer *t = &f->transfer;
     struct block_run run = run_of(f, head->extent);
     t->step = MONARCH_STEP_VERIFY;
-    t->bytes += frame_block_bytes(t->size, run.first, run.count);
+    t->bytes += blocks_bytes(t->original.size, run.first, run.count);
     int rc = check(r, f, head, run, bytes);
     if (rc)
         return rc;
     return head->packed ? take_packed(r, f, run, bytes, head->size)
-                        : take(r->engine, f, run, bytes);
+                        : take(r->demand, f, run, bytes);
 }
 
 /* is_own - the failure is one of this node, or the File has changed. */
@@ -221,71 +225,71 @@ static bool was_damaged(const struct fetch *f, int status)
 /* is_needless - no program runs on this node, and the connection has ended: as the job ends,
  * nodes leave before all that programs have asked for ahead has come. Programs of other nodes
  * that wait ask again, which ends with -ENOTCONN if the peer is still in the table. */
-static bool is_needless(struct engine *e, int status)
+static bool is_needless(struct demand *d, int status)
 {
-    return (status == -ECONNRESET || status == -ECANCELED) && fill_paused(e);
+    return (status == -ECONNRESET || status == -ECANCELED) && fill_paused(d);
 }
 
 /* go_on - what of the claimed Blocks has not come is asked of the next source; what was for
  * fill, or is needless, is left. */
-static void go_on(struct engine *e, struct partial *p, const struct monarch_order *from,
+static void go_on(struct demand *d, struct partial *p, const struct monarch_order *from,
                   int status, uint8_t next)
 {
-    bool leaves = (from->kind & MONARCH_BACKGROUND) || is_needless(e, status);
+    bool leaves = (from->kind & MONARCH_BACKGROUND) || is_needless(d, status);
     struct block_run whole = {from->first_block, from->block_count};
     struct block_run runs[EXTENT_BLOCKS];
-    uint32_t n = partial_still_claimed(e, p, whole, runs);
+    uint32_t n = partial_still_claimed(d->partials, p, whole, runs);
     for (uint32_t i = 0; i < n; i++) {
         struct monarch_order order = *from;
         order.first_block = runs[i].first;
         order.block_count = runs[i].count;
         order.tried = next;
-        if (leaves || !partial_hand(e, &order))
-            partial_unclaim(e, p, runs[i], false);
+        if (leaves || !partial_hand(d->partials, &order))
+            partial_unclaim(d->partials, p, runs[i], false);
     }
     if (leaves)
-        partial_abandon(e, p);
+        partial_abandon(d->partials, p);
 }
 
 /* fail - nothing of the partial Replica can be used any more; false: that is told already. */
-static bool fail(struct engine *e, struct partial *p, const struct monarch_order *from,
+static bool fail(struct demand *d, struct partial *p, const struct monarch_order *from,
                  int status)
 {
     struct block_run whole = {from->first_block, from->block_count};
     struct block_run runs[EXTENT_BLOCKS];
-    uint32_t n = partial_still_claimed(e, p, whole, runs);
+    uint32_t n = partial_still_claimed(d->partials, p, whole, runs);
     for (uint32_t i = 0; i < n; i++)
-        partial_unclaim(e, p, runs[i], true);
-    return partial_end(e, p, status);
+        partial_unclaim(d->partials, p, runs[i], true);
+    return partial_end(d->partials, p, status);
 }
 
 /* fill_on - lets fill go on with a File whose Blocks have come. */
-static void fill_on(struct engine *e, uint32_t file)
+static void fill_on(struct demand *d, uint32_t file)
 {
-    partial_resume(e, file);
-    pthread_mutex_lock(&e->lock);
-    scheduler_call(e);
-    pthread_mutex_unlock(&e->lock);
+    partial_resume(d->partials, file);
+    pthread_mutex_lock(&d->transfers->lock);
+    scheduler_call(d->transfers);
+    pthread_mutex_unlock(&d->transfers->lock);
 }
 
 /* block_fetch_end - returns the status that Python is to hear of. */
 int block_fetch_end(struct receiver *r, struct fetch *f, int status)
 {
-    struct engine *e = r->engine;
+    struct demand *d = r->demand;
     struct transfer *t = &f->transfer;
     struct partial *p = t->partial;
     partial_return(t);
     if (!p) /* the File has ended before */
         return 0;
-    table_busy(e->table, false);
+    table_busy(d->table, false);
     if (status && is_own(t, status))
-        status = fail(e, p, &t->order, status) ? status : 0;
+        status = fail(d, p, &t->order, status) ? status : 0;
     else if (status)
-        go_on(e, p, &t->order, status,
+        go_on(d, p, &t->order, status,
               was_damaged(f, status) ? t->order.tried : next_source(&t->order, status));
-    partial_leave(e, p, false);
+    partial_leave(d->partials, p, false);
     if (!status && (t->order.kind & MONARCH_BACKGROUND))
-        fill_on(e, t->order.file);
+        fill_on(d, t->order.file);
     return status;
 }
 
@@ -294,8 +298,8 @@ void block_fetch_refuse(struct receiver *r, const struct monarch_order *order,
                         int status)
 {
     struct partial *p;
-    if (partial_enter(r->engine, order, &p))
+    if (partial_enter(r->demand->partials, order, &p))
         return;
-    go_on(r->engine, p, order, status, next_source(order, status));
-    partial_leave(r->engine, p, false);
+    go_on(r->demand, p, order, status, next_source(order, status));
+    partial_leave(r->demand->partials, p, false);
 }

@@ -1,12 +1,13 @@
 /* peer_client.h - the client that fetches Files from peers, and its connections. The
- * public name of the client is struct receiver, see api_peers.h. */
+ * public name of the client is struct receiver, see peers_api.h. */
 #ifndef MONARCH_PEER_CLIENT_H
 #define MONARCH_PEER_CLIENT_H
 
 #include "dataplane/base/poller.h"
 #include "dataplane/base/ring.h"
-#include "dataplane/transfers/transfer.h"
+#include "dataplane/demand/demand.h"
 #include "dataplane/peers/wire.h"
+#include "dataplane/transfers/transfer.h"
 
 enum {
     REQUESTS_MAX = 64,  /* of one connection without reply: the server's PIPELINE_MAX */
@@ -85,7 +86,7 @@ struct client_thread { /* and the peers that it fetches from */
 };
 
 struct receiver {
-    struct engine *engine;
+    struct demand *demand;
     struct monarch_receiver_options options;
     struct monarch_traffic *traffic;        /* per peer */
     struct client_connection **connections; /* per peer; used by its thread alone */
@@ -104,26 +105,15 @@ static inline struct client_thread *client_thread_of(struct receiver *r, uint32_
     return &r->threads[peer % r->options.threads];
 }
 
-/* receiver_has_room - what is fetched unasked leaves connections for what programs ask. */
-static inline bool receiver_has_room(struct receiver *r)
-{
-    pthread_mutex_lock(&r->lock);
-    bool room = r->background < HINTED_MAX && r->background_bytes < HINTED_BYTES_MAX;
-    pthread_mutex_unlock(&r->lock);
-    return room;
-}
-
 /* client_idle - a connection has no requests and no orders. */
 static inline bool client_idle(const struct client_connection *c)
 {
     return !c->open && !c->queue.count;
 }
 
-/* peer_client.c */
-bool receiver_push(struct receiver *r, const struct monarch_order *order);
-void receiver_want_blocks(struct receiver *r, const struct block_want *wanted);
-void receiver_wake(struct receiver *r);
-
+/* peer_client_thread.c */
+int receiver_new(struct demand *d, const struct monarch_receiver_options *options,
+                 struct receiver **out);
 /* peer_client_connection.c */
 struct client_connection *client_new(uint32_t peer, int fd);
 bool client_want(struct client_connection *c, const struct block_want *wanted);

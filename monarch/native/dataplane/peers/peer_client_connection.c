@@ -59,7 +59,7 @@ static void end_reply(struct receiver *r, struct client_connection *c)
  * Blocks: others of the File are asked for, too. */
 static void note_come(struct receiver *r, struct fetch *f, uint64_t come)
 {
-    progress_store(r->engine->requests, f->order.file, (uint32_t)come);
+    progress_store(r->demand->job->requests, f->order.file, (uint32_t)come);
     if (f->order.block_count && come != f->come)
         f->progress_ns = clock_ns();
     f->come = come;
@@ -71,7 +71,7 @@ static int begin_reply(struct receiver *r, struct client_connection *c)
     struct monarch_traffic *traffic = traffic_of(r, c);
     struct sent_request *a = &c->requests[c->head.id % REQUESTS_MAX];
     struct fetch *f = a->fetch;
-    if (!f || frame_check_reply(r->engine->catalog, &a->request, &c->head))
+    if (!f || frame_check_reply(r->demand->job->catalog, &a->request, &c->head))
         return -EPROTO;
     f->pending = c->head.status == -EINPROGRESS;
     if (f->pending && c->head.digest && !f->ended)
@@ -194,7 +194,7 @@ static void request_extent(struct receiver *r, struct client_connection *c,
         slot++;
     struct sent_request *a = &c->requests[slot];
     a->fetch = f;
-    a->request = frame_request_make(r->engine->catalog,
+    a->request = frame_request_make(r->demand->job->catalog,
                                     ++c->sequence * REQUESTS_MAX + slot, f->order.file,
                                     f->requested);
     if (f->order.block_count)

@@ -6,8 +6,8 @@
 
 #include <errno.h>
 
+#include "dataplane/extents/table.h"
 #include "dataplane/transfers/packing.h"
-#include "dataplane/extents/staging_table.h"
 #include "shared/progress.h"
 
 /* fetch_begin - 0, or the error of the File or the Tier, see transfer_prepare(). */
@@ -19,13 +19,13 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order 
     transfer_init(&f->transfer, order);
     if (order->block_count)
         return block_fetch_begin(r, f);
-    int rc = transfer_prepare(r->engine, &f->transfer);
+    int rc = transfer_prepare(r->demand->transfers, &f->transfer);
     if (rc)
         return rc;
     f->transfer.step = MONARCH_STEP_READ;
     f->transfer.leaves_plain = true;
-    f->extents = (uint32_t)frame_extents(f->transfer.size);
-    f->packing = packing_wanted(r->engine, &f->transfer, &f->packing_tier);
+    f->extents = (uint32_t)extents_of(f->transfer.original.size);
+    f->packing = packing_wanted(r->demand->transfers, &f->transfer, &f->packing_tier);
     return 0;
 }
 
@@ -38,7 +38,7 @@ int fetch_extent_begin(struct receiver *r, struct fetch *f,
     bool blocks = f->order.block_count > 0;
     if (!blocks && !f->packing && head->extent != f->received)
         return -EPROTO;
-    if (transfer_written(r->engine, &f->transfer)) {
+    if (transfer_written(r->demand->transfers, &f->transfer)) {
         f->transfer.step = MONARCH_STEP_ORDER; /* no failure of the peer */
         return -ESTALE;
     }
@@ -49,9 +49,9 @@ int fetch_extent_begin(struct receiver *r, struct fetch *f,
     if (head->packed)
         return packed_fetch_begin(f, head);
     bool created = f->transfer.target >= 0 || f->transfer.frame;
-    int rc = created ? 0 : replica_file_create(r->engine, &f->transfer);
+    int rc = created ? 0 : replica_file_create(r->demand->transfers, &f->transfer);
     if (!rc && r->options.sealed)
-        rc = extent_begin(r->engine, &f->transfer, &head->seal);
+        rc = extent_begin(r->demand->transfers, &f->transfer, &head->seal);
     return rc;
 }
 
@@ -66,10 +66,10 @@ int fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *hea
     if (t->came)
         return packed_fetch_add(f, bytes, n);
     t->bytes += n;
-    int rc = extent_add(r->engine, t, bytes, n);
-    rc = rc ? rc : replica_file_write(r->engine, t, bytes, n);
+    int rc = extent_add(r->demand->transfers, t, bytes, n);
+    rc = rc ? rc : replica_file_write(r->demand->transfers, t, bytes, n);
     t->offset += rc ? 0 : n;
-    progress_store(r->engine->requests, t->order.file, progress_of(t->offset));
+    progress_store(r->demand->job->requests, t->order.file, progress_of(t->offset));
     return rc;
 }
 
@@ -101,14 +101,14 @@ int fetch_extent_end(struct receiver *r, struct fetch *f,
         traffic_add(&r->traffic[f->order.peer].corrupt, 1);
         return -EBADMSG;
     }
-    extent_store(r->engine, t);
+    extent_store(r->demand->transfers, t);
     t->step = MONARCH_STEP_READ;
     if (++f->received < f->extents)
         return 0;
     rc = replica_file_verify(t);
-    rc = rc ? rc : transfer_publish(r->engine, t);
-    if (packing_waits(r->engine))
-        requests_wake(r->engine);
+    rc = rc ? rc : transfer_publish(r->demand->transfers, t);
+    if (packing_waits(r->demand->transfers))
+        job_ring(r->demand->job);
     return rc ? rc : 1;
 }
 
@@ -128,7 +128,7 @@ void arrivals_signal(struct receiver *r, bool all)
 uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file,
                                 uint32_t blocks)
 {
-    const struct table *t = r->engine->table;
+    const struct table *t = r->demand->table;
     if (!t || !(kind & MONARCH_BACKGROUND) || file >= t->options.files)
         return 0;
     return blocks ? (uint64_t)blocks * BLOCK_BYTES : t->options.sizes[file];
@@ -138,10 +138,10 @@ uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t
 static void push_arrival(struct receiver *r, const struct monarch_completion *arrival)
 {
     struct client_thread *t = client_thread_of(r, arrival->peer);
-    bool heard = arrival->status || order_reported(r->engine, arrival->kind);
+    bool heard = arrival->status || order_reported(r->demand->transfers, arrival->kind);
     t->running--;
-    if (r->engine->table)
-        table_count(r->engine->table, arrival->ns);
+    if (r->demand->table)
+        table_count(r->demand->table, arrival->ns);
     pthread_mutex_lock(&r->lock);
     r->background -= arrival->kind & MONARCH_BACKGROUND;
     r->background_bytes -= fetch_background_bytes(r, arrival->kind, arrival->file,

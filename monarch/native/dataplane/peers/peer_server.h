@@ -2,9 +2,10 @@
 #ifndef MONARCH_PEER_SERVER_H
 #define MONARCH_PEER_SERVER_H
 
-#include "dataplane/peers/open_replicas.h"
 #include "dataplane/base/poller.h"
+#include "dataplane/demand/demand.h"
 #include "dataplane/extents/replica_state.h"
+#include "dataplane/peers/open_replicas.h"
 #include "dataplane/peers/wire.h"
 
 enum {
@@ -65,7 +66,7 @@ struct server_connection {
 };
 
 struct server {
-    struct engine *engine;
+    struct demand *demand;
     struct monarch_server_options options;
     struct monarch_traffic *traffic; /* per peer */
     struct poller poller;
@@ -80,6 +81,10 @@ struct server {
     struct ring commands;      /* struct peer_command */
     uint32_t connection_count; /* open, or in a command */
 };
+
+/* peer_server_thread.c */
+int server_new(struct demand *d, const struct monarch_server_options *options,
+               struct server **out);
 
 /* peer_server_blocks.c */
 bool server_blocks_there(struct server *s, const struct pending_request *p);

@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "dataplane/demand/demand.h"
-#include "dataplane/extents/partial.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/demand/demand.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/transfers/transfer.h"
 #include "shared/catalog.h"
 #include "shared/xxh3.h"
 
@@ -26,20 +28,20 @@ bool server_blocks_there(struct server *s, const struct pending_request *p)
 {
     struct held held;
     return server_piece_there(s, p) ||
-           partial_hold(s->engine, p->file, run_of(p), &held);
+           partial_hold(s->demand->partials, p->file, run_of(p), &held);
 }
 
 /* server_blocks_ask - has the Blocks of a request brought, with those that the peer will
  * ask for next. A File that is not staged in part is asked for whole. */
 void server_blocks_ask(struct server *s, const struct pending_request *p)
 {
-    int64_t large = presence_find(s->engine->flags, p->file);
-    if (!s->engine->partials || large < 0) {
-        demand_for_peer(s->engine, p->file);
+    int64_t large = presence_find(s->demand->job->flags, p->file);
+    if (!s->demand->partials->count || large < 0) {
+        demand_for_peer(s->demand, p->file);
         return;
     }
     struct block_range range = {(uint32_t)large, p->extent, p->wanted};
-    blocks_requested(s->engine, presence_request(range), p->flags & FRAME_UNASKED);
+    blocks_requested(s->demand, presence_request(range), p->flags & FRAME_UNASKED);
 }
 
 /* server_blocks_want - programs of the peer wait for Blocks now that its fill has requested. */
@@ -71,12 +73,12 @@ static int read_all(int fd, uint8_t *buffer, size_t n, uint64_t offset)
 }
 
 /* read_held - bytes of a Replica that is there, from the file in its Tier. */
-static int read_held(struct engine *e, const struct held *held, uint64_t offset,
+static int read_held(struct demand *d, const struct held *held, uint64_t offset,
                      uint8_t *buffer, size_t n)
 {
-    if (held->tier >= TIERS_MAX || e->tiers[held->tier] < 0)
+    if (held->tier >= TIERS_MAX || d->job->tiers[held->tier] < 0)
         return -EIO;
-    int fd = file_openat(e->tiers[held->tier], held->name, O_RDONLY | O_NOCTTY, 0);
+    int fd = file_openat(d->job->tiers[held->tier], held->name, O_RDONLY | O_NOCTTY, 0);
     if (fd < 0)
         return fd;
     int rc = read_all(fd, buffer, n, offset);
@@ -90,7 +92,7 @@ struct extent_sum {
 };
 
 /* read_extent - reads a whole Extent of a READY Replica for its checksum or seal. */
-static int read_extent(struct engine *e, const struct held *held,
+static int read_extent(struct demand *d, const struct held *held,
                        const struct extent_name *name, uint8_t *buffer,
                        struct extent_sum *sum)
 {
@@ -99,7 +101,7 @@ static int read_extent(struct engine *e, const struct held *held,
     for (uint64_t at = 0; !rc && at < name->bytes; at += CHUNK_BYTES) {
         uint64_t left = name->bytes - at;
         size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
-        rc = read_held(e, held, first + at, buffer, n);
+        rc = read_held(d, held, first + at, buffer, n);
         if (!rc && sum->sealing)
             rc = seal_add(sum->sealing, buffer, n);
         else if (!rc)
@@ -110,25 +112,29 @@ static int read_extent(struct engine *e, const struct held *held,
 
 /* check_extent - where the checksums of the Blocks are not known, because this node stages
  * the File whole, that of their Extent or its seal tells whether they are as they came. */
-static int check_extent(struct engine *e, const struct pending_request *p,
+static int check_extent(struct demand *d, const struct pending_request *p,
                         const struct held *held, uint8_t *buffer)
 {
     uint32_t extent = p->extent / EXTENT_BLOCKS;
-    uint64_t place = e->options.digest_first[p->file] + extent;
-    uint64_t size = catalog_entry(e->catalog, p->file, NULL)->size;
+    uint64_t place = d->transfers->options.digest_first[p->file] + extent;
+    uint64_t size = catalog_entry(d->job->catalog, p->file, NULL)->size;
     const struct extent_name name = {
-        .file = p->file, .extent = extent, .bytes = frame_extent_bytes(size, extent)};
-    const struct monarch_seal seal = extent_seal(e, place);
+        .file = p->file, .extent = extent, .bytes = extent_bytes(size, extent)};
+    const struct monarch_seal seal = extent_seal(d->transfers, place);
     struct extent_sum sum = {0};
     uint8_t tag[SEAL_TAG_BYTES];
-    int rc = e->sealer ? seal_begin(e->sealer, &name, &seal, &sum.sealing) : 0;
-    rc = rc ? rc : read_extent(e, held, &name, buffer, &sum);
+    int rc = d->transfers->sealer
+                 ? seal_begin(d->transfers->sealer, &name, &seal, &sum.sealing)
+                 : 0;
+    rc = rc ? rc : read_extent(d, held, &name, buffer, &sum);
     int ended = sum.sealing ? seal_end(&sum.sealing, tag) : 0;
     if (rc || ended)
         return rc ? rc : ended;
-    bool right = e->sealer ? seal_same(tag, seal.tag)
-                           : sum.chain == __atomic_load_n(&e->options.digests[place],
-                                                          __ATOMIC_RELAXED);
+    bool right = d->transfers->sealer
+                     ? seal_same(tag, seal.tag)
+                     : sum.chain ==
+                           __atomic_load_n(&d->transfers->options.digests[place],
+                                           __ATOMIC_RELAXED);
     return right ? 0 : -EBADMSG;
 }
 
@@ -146,16 +152,16 @@ static bool as_they_came(const struct held *held, const uint8_t *bytes, size_t n
 }
 
 /* certify - the seal of the bytes, or their checksum where the nodes make no seals. */
-static int certify(struct engine *e, const struct pending_request *p,
+static int certify(struct demand *d, const struct pending_request *p,
                    struct frame_reply *head, const uint8_t *bytes)
 {
     const struct extent_name name = {p->file, p->extent, head->size, p->blocks};
-    if (!e->sealer) {
+    if (!d->transfers->sealer) {
         head->digest = xxh3(bytes, head->size, 0);
         return 0;
     }
     int rc = seal_nonce(&head->seal);
-    return rc ? rc : seal_make(e->sealer, &name, bytes, &head->seal);
+    return rc ? rc : seal_make(d->transfers->sealer, &name, bytes, &head->seal);
 }
 
 /* server_blocks_attach - reads the bytes of a reply. -EAGAIN: they are not there any more;
@@ -163,26 +169,26 @@ static int certify(struct engine *e, const struct pending_request *p,
 int server_blocks_attach(struct server *s, const struct pending_request *p,
                          struct reply *out)
 {
-    struct engine *e = s->engine;
+    struct demand *d = s->demand;
     struct held held;
-    uint64_t size = catalog_entry(e->catalog, p->file, NULL)->size;
+    uint64_t size = catalog_entry(d->job->catalog, p->file, NULL)->size;
     int sent = server_piece_attach(s, p, out);
     if (sent != -ENOENT)
         return sent;
-    if (!partial_hold(e, p->file, run_of(p), &held))
+    if (!partial_hold(d->partials, p->file, run_of(p), &held))
         return -EAGAIN;
     if (!(out->bytes = server_take_buffer(s)))
         return -ENOMEM;
-    size_t n = (size_t)frame_block_bytes(size, p->extent, p->blocks);
-    int rc = held.checked ? 0 : check_extent(e, p, &held, out->bytes);
-    rc = rc ? rc : read_held(e, &held, held.offset, out->bytes, n);
-    if (!partial_held_still(e, p->file, &held))
+    size_t n = (size_t)blocks_bytes(size, p->extent, p->blocks);
+    int rc = held.checked ? 0 : check_extent(d, p, &held, out->bytes);
+    rc = rc ? rc : read_held(d, &held, held.offset, out->bytes, n);
+    if (!partial_held_still(d->job, p->file, &held))
         return -EAGAIN;
     if (rc || !as_they_came(&held, out->bytes, n)) {
-        partial_damaged(e, p->file, &held);
+        partial_damaged(d->partials, p->file, &held);
         return -EIO;
     }
     out->head.size = out->left = n;
     out->offset = 0;
-    return certify(e, p, &out->head, out->bytes);
+    return certify(d, p, &out->head, out->bytes);
 }

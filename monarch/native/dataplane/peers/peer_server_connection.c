@@ -11,7 +11,7 @@
 
 #include "dataplane/demand/demand.h"
 #include "dataplane/extents/partial.h"
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 #include "dataplane/transfers/transfer.h"
 #include "shared/catalog.h"
 #include "shared/progress.h"
@@ -25,24 +25,24 @@ static struct monarch_traffic *traffic_of(struct server *s,
 }
 
 /* is_here - the node has the File, in a form or another. */
-static bool is_here(const struct engine *e, uint32_t file)
+static bool is_here(const struct demand *d, uint32_t file)
 {
-    return STATE_OF(replica_load(e->catalog, file)) == REPLICA_READY ||
-           (e->packs && table_comes_back(e->table, file));
+    return STATE_OF(replica_load(d->job->catalog, file)) == REPLICA_READY ||
+           (d->packs && table_comes_back(d->table, file));
 }
 
 /* note_state - what there is of a File when a request comes. */
 static void note_state(struct server *s, struct pending_request *p)
 {
-    p->ready = p->blocks ? server_blocks_there(s, p) : is_here(s->engine, p->file);
-    p->failures = p->blocks ? partial_failures(s->engine, p->file) : 0;
+    p->ready = p->blocks ? server_blocks_there(s, p) : is_here(s->demand, p->file);
+    p->failures = p->blocks ? partial_failures(s->demand->job, p->file) : 0;
 }
 
 /* take_frame - turns a frame into a pending request. */
 static int take_frame(struct server *s, struct server_connection *c,
                       const struct frame_request *f, uint64_t now)
 {
-    int rc = frame_check_request(s->engine->catalog, f);
+    int rc = frame_check_request(s->demand->job->catalog, f);
     if (rc == -EPROTO)
         return rc;
     if (f->kind == FRAME_WANTED) {
@@ -109,7 +109,7 @@ static void forward(struct server *s, struct pending_request *p, uint64_t now)
     if (p->blocks)
         server_blocks_ask(s, p);
     else
-        demand_for_peer(s->engine, p->file);
+        demand_for_peer(s->demand, p->file);
 }
 
 /* is_there - what is requested can be sent. */
@@ -119,14 +119,14 @@ static bool is_there(struct server *s, const struct pending_request *p, uint64_t
         return server_blocks_there(s, p);
     if (server_frame_there(s, p))
         return true;
-    return STATE_OF(replica_load(s->engine->catalog, p->file)) == REPLICA_READY &&
+    return STATE_OF(replica_load(s->demand->job->catalog, p->file)) == REPLICA_READY &&
            !server_frame_comes(s, p, now);
 }
 
 /* note_progress - Blocks are waited for as long as others of the File come. */
-static void note_progress(struct engine *e, struct pending_request *p, uint64_t now)
+static void note_progress(struct demand *d, struct pending_request *p, uint64_t now)
 {
-    uint32_t come = progress_load(e->requests, p->file);
+    uint32_t come = progress_load(d->job->requests, p->file);
     if (come != p->come)
         p->since_ns = now;
     p->come = come;
@@ -135,22 +135,22 @@ static void note_progress(struct engine *e, struct pending_request *p, uint64_t 
 /* reply_status - 0: the reply has bytes; -errno: it has none; or PENDING. */
 static int reply_status(struct server *s, struct pending_request *p, uint64_t now)
 {
-    struct engine *e = s->engine;
+    struct demand *d = s->demand;
     uint32_t root = 0;
     if (p->status)
         return p->status;
-    catalog_entry(e->catalog, p->file, &root);
-    if (written_load(e->flags, root, p->file))
+    catalog_entry(d->job->catalog, p->file, &root);
+    if (written_load(d->job->flags, root, p->file))
         return -ENOENT;
-    uint32_t word = replica_load(e->catalog, p->file);
+    uint32_t word = replica_load(d->job->catalog, p->file);
     if (is_there(s, p, now))
         return 0;
     if (STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) != REASON_NONE)
         return -ENOENT;
-    if (p->blocks && partial_failures(e, p->file) != p->failures)
+    if (p->blocks && partial_failures(d->job, p->file) != p->failures)
         return -ENOENT;
     if (p->blocks)
-        note_progress(e, p, now);
+        note_progress(d, p, now);
     if (now - p->since_ns >= s->options.park_ms * MS_NS)
         return -EAGAIN;
     forward(s, p, now);
@@ -187,25 +187,27 @@ static bool same_replica(struct server_connection *c, uint64_t stamp)
 /* attach_bytes - opens the Replica for a reply, or makes it a reply without bytes. */
 static void attach_bytes(struct server *s, struct server_connection *c, uint32_t extent)
 {
-    struct engine *e = s->engine;
+    struct demand *d = s->demand;
     struct reply *out = &c->out;
     struct frame_reply *head = &out->head;
-    if (open_replicas_get(e, s->replicas, head->file, &out->single, &out->replica)) {
-        report_file(e, head->file); /* Python checks the Replica */
+    if (open_replicas_get(d->job, s->replicas, head->file, &out->single,
+                          &out->replica)) {
+        report_file(d->transfers, head->file); /* Python checks the Replica */
         head->status = -EIO;
         return;
     }
-    uint64_t size = catalog_entry(e->catalog, head->file, NULL)->size;
+    uint64_t size = catalog_entry(d->job->catalog, head->file, NULL)->size;
     if (size > EXTENT_BYTES && !same_replica(c, out->replica->stamp)) {
         open_replicas_put(out->replica);
         out->replica = NULL;
         head->status = -EAGAIN; /* the peer starts again */
         return;
     }
-    uint64_t place = e->options.digest_first[head->file] + extent;
-    head->size = frame_extent_bytes(size, extent);
-    head->digest = __atomic_load_n(&e->options.digests[place], __ATOMIC_RELAXED);
-    head->seal = extent_seal(e, place);
+    uint64_t place = d->transfers->options.digest_first[head->file] + extent;
+    head->size = extent_bytes(size, extent);
+    head->digest = __atomic_load_n(&d->transfers->options.digests[place],
+                                   __ATOMIC_RELAXED);
+    head->seal = extent_seal(d->transfers, place);
     out->offset = (int64_t)extent * EXTENT_BYTES;
     out->left = head->size;
 }
@@ -269,25 +271,25 @@ static void begin_reply(struct server *s, struct server_connection *c, uint32_t 
 
 /* acknowledge_due - the peer is to hear that a request is pending: at once, then when it has
  * heard nothing for a while. Of each large File it hears how far that has come. */
-static bool acknowledge_due(const struct engine *e, const struct server_connection *c,
+static bool acknowledge_due(const struct demand *d, const struct server_connection *c,
                             const struct pending_request *p, uint64_t now)
 {
     const uint64_t tick_ns = SERVER_TICK_MS * MS_NS;
     if (!p->acknowledged_ns || now - c->progress_ns >= tick_ns)
         return true;
     return (p->blocks || !p->extent) && now - p->acknowledged_ns >= tick_ns &&
-           catalog_entry(e->catalog, p->file, NULL)->size > EXTENT_BYTES;
+           catalog_entry(d->job->catalog, p->file, NULL)->size > EXTENT_BYTES;
 }
 
 /* acknowledge - begins a reply of -EINPROGRESS; false: none is due. */
-static bool acknowledge(const struct engine *e, struct server_connection *c,
+static bool acknowledge(const struct demand *d, struct server_connection *c,
                         struct pending_request *p, uint64_t now)
 {
-    if (!acknowledge_due(e, c, p, now))
+    if (!acknowledge_due(d, c, p, now))
         return false;
     p->acknowledged_ns = now;
     begin_head(c, p, -EINPROGRESS);
-    c->out.head.digest = progress_load(e->requests, p->file);
+    c->out.head.digest = progress_load(d->job->requests, p->file);
     return true;
 }
 
@@ -301,7 +303,7 @@ static bool begin_next(struct server *s, struct server_connection *c, uint64_t n
         int status = follows_pending(c, i) ? PENDING
                                            : reply_status(s, &c->pending[i], now);
         c->waits = c->waits || status == PENDING;
-        begun = status != PENDING || acknowledge(s->engine, c, &c->pending[i], now);
+        begun = status != PENDING || acknowledge(s->demand, c, &c->pending[i], now);
         if (status != PENDING)
             begin_reply(s, c, i, status);
     }

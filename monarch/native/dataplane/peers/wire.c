@@ -36,7 +36,7 @@ static bool names_blocks(const struct frame_request *f, uint64_t size)
 static bool names_extent(const struct frame_request *f, uint64_t size)
 {
     return !f->blocks && !f->wanted && !f->flags && !f->packing &&
-           f->extent < frame_extents(size);
+           f->extent < extents_of(size);
 }
 
 static bool names_packed(const struct frame_request *f, uint64_t size)
@@ -75,8 +75,8 @@ uint64_t frame_reply_bytes(const struct catalog *cat, const struct frame_request
     uint64_t size = catalog_entry(cat, f->file, NULL)->size;
     if (f->kind == FRAME_PACKED)
         return size;
-    return f->kind == FRAME_BLOCKS ? frame_block_bytes(size, f->extent, f->blocks)
-                                   : frame_extent_bytes(size, f->extent);
+    return f->kind == FRAME_BLOCKS ? blocks_bytes(size, f->extent, f->blocks)
+                                   : extent_bytes(size, f->extent);
 }
 
 /* has_size - the reply has as many bytes as its request is to bring. */

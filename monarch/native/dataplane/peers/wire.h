@@ -21,8 +21,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "dataplane/api/api_peers.h"
+#include "dataplane/media/seal.h"
+#include "dataplane/peers/peers_api.h"
 #include "shared/layout.h"
+#include "shared/presence.h"
 
 #define FRAME_REQUEST_MAGIC 0x5251504du /* "MPQR" */
 #define FRAME_REPLY_MAGIC 0x5352504du   /* "MPRS" */
@@ -78,31 +80,10 @@ struct frame_reply {
 _Static_assert(sizeof(struct frame_request) == 40, "request");
 _Static_assert(sizeof(struct frame_reply) == 80, "reply");
 
-/* frame_extents - the number of Extents of a File; an empty File has one. */
-static inline uint64_t frame_extents(uint64_t size)
-{
-    return size ? (size + EXTENT_BYTES - 1) / EXTENT_BYTES : 1;
-}
-
-/* frame_extent_bytes - the size of an Extent of a File. */
-static inline uint64_t frame_extent_bytes(uint64_t size, uint32_t extent)
-{
-    uint64_t left = size - (uint64_t)extent * EXTENT_BYTES;
-    return left < EXTENT_BYTES ? left : EXTENT_BYTES;
-}
-
 /* frame_in_piece - some Blocks are in one piece of a frame. */
 static inline bool frame_in_piece(uint32_t first, uint32_t blocks)
 {
     return first % FRAME_BLOCKS_MAX + blocks <= FRAME_BLOCKS_MAX;
-}
-
-/* frame_block_bytes - the size of some Blocks of a File. */
-static inline uint64_t frame_block_bytes(uint64_t size, uint32_t first, uint32_t blocks)
-{
-    uint64_t left = size - (uint64_t)first * BLOCK_BYTES;
-    uint64_t whole = (uint64_t)blocks * BLOCK_BYTES;
-    return left < whole ? left : whole;
 }
 
 struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,

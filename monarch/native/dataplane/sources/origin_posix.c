@@ -8,7 +8,8 @@
 #include <sys/sysmacros.h>
 
 #include "dataplane/base/syscalls.h"
-#include "dataplane/transfers/transfer.h"
+#include "dataplane/extents/order.h"
+#include "dataplane/sources/origin.h"
 #include "shared/catalog.h"
 
 /* A File that has changed so recently may have changed again since the client last asked
@@ -30,12 +31,12 @@ static bool is_time(struct statx_timestamp t, int64_t ns)
 }
 
 /* is_settled - the File has not changed for an hour, by the clock of this node. */
-static bool is_settled(const struct transfer *t)
+static bool is_settled(const struct original *o)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     int64_t since = (int64_t)now.tv_sec * (int64_t)SECOND_NS - SETTLED_NS;
-    return t->mtime_ns < since && t->ctime_ns < since;
+    return o->mtime_ns < since && o->ctime_ns < since;
 }
 
 static struct statx_timestamp stamp(struct timespec t)
@@ -62,56 +63,56 @@ static int stat_instead(int fd, struct statx *out)
 /* is_as_indexed - -ESTALE unless the open source has the identity in the Catalog. Without
  * AT_STATX_FORCE_SYNC the client answers, which costs no request where it keeps
  * attributes. */
-static int is_as_indexed(struct transfer *t, int sync)
+static int is_as_indexed(struct original *o, int fd, int sync)
 {
     struct statx st;
     int rc = 0;
-    t->step = MONARCH_STEP_STAT;
-    if (syscall(SYS_statx, t->source, "", AT_EMPTY_PATH | sync, IDENTITY, &st))
-        rc = errno == ENOSYS || errno == EPERM ? stat_instead(t->source, &st) : -errno;
+    o->step = MONARCH_STEP_STAT;
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | sync, IDENTITY, &st))
+        rc = errno == ENOSYS || errno == EPERM ? stat_instead(fd, &st) : -errno;
     if (rc)
         return rc;
-    bool same = S_ISREG(st.stx_mode) && st.stx_ino == t->ino &&
-                st.stx_size == t->size &&
-                makedev(st.stx_dev_major, st.stx_dev_minor) == t->dev &&
-                is_time(st.stx_mtime, t->mtime_ns) &&
-                is_time(st.stx_ctime, t->ctime_ns);
+    bool same = S_ISREG(st.stx_mode) && st.stx_ino == o->ino &&
+                st.stx_size == o->size &&
+                makedev(st.stx_dev_major, st.stx_dev_minor) == o->dev &&
+                is_time(st.stx_mtime, o->mtime_ns) &&
+                is_time(st.stx_ctime, o->ctime_ns);
     return same ? 0 : -ESTALE;
 }
 
 /* origin_same - -ESTALE unless the open File is what the Catalog says, as far as the client
  * knows: programs that read it see as much. */
-int origin_same(struct transfer *t)
+int origin_same(struct original *o, int fd)
 {
-    return is_as_indexed(t, AT_STATX_SYNC_AS_STAT);
+    return is_as_indexed(o, fd, AT_STATX_SYNC_AS_STAT);
 }
 
 /* origin_unchanged - after the copy: -ESTALE unless the File is as it was when it was
  * indexed. No time of change goes back, so that nothing has changed meanwhile; if it has
  * changed shortly before, the server itself says so. */
-int origin_unchanged(struct transfer *t)
+int origin_unchanged(struct original *o, int fd)
 {
-    return is_as_indexed(t,
-                         is_settled(t) ? AT_STATX_SYNC_AS_STAT : AT_STATX_FORCE_SYNC);
+    return is_as_indexed(o, fd,
+                         is_settled(o) ? AT_STATX_SYNC_AS_STAT : AT_STATX_FORCE_SYNC);
 }
 
 /* is_cached - pages of the source are in memory before this node reads it, so that others
  * may use them. Linux tells since 6.5, and not everybody. */
-static bool is_cached(const struct transfer *t)
+static bool is_cached(const struct original *o, int fd)
 {
     struct {
         uint64_t offset, bytes;
-    } all = {0, t->size};
+    } all = {0, o->size};
     struct {
         uint64_t cached, dirty, writeback, evicted, evicted_recently;
     } pages = {0};
-    return !syscall(CALL_CACHESTAT, t->source, &all, &pages, 0) && pages.cached;
+    return !syscall(CALL_CACHESTAT, fd, &all, &pages, 0) && pages.cached;
 }
 
 /* is_mapped - a program has mapped the File at the origin, and reads its pages. */
-static bool is_mapped(const struct engine *e, uint32_t file)
+static bool is_mapped(const struct job *job, uint32_t file)
 {
-    const struct flags *f = e->flags;
+    const struct flags *f = job->flags;
     const _Atomic uint8_t *whole = (const _Atomic uint8_t *)f + f->whole;
     return f->whole &&
            atomic_load_explicit(&whole[file], memory_order_relaxed) == WHOLE_MAPPED;
@@ -119,36 +120,60 @@ static bool is_mapped(const struct engine *e, uint32_t file)
 
 /* origin_drop - lets the kernel forget what was read of a large File: the Tier has it now.
  * Of small Files that would cost a third of their copy. */
-void origin_drop(const struct engine *e, const struct transfer *t, uint64_t offset,
-                 uint64_t n)
+void origin_drop(const struct job *job, const struct original *o,
+                 const struct origin_range *read)
 {
-    if (t->drops_pages && !is_mapped(e, t->order.file))
-        posix_fadvise(t->source, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
+    if (o->drops_pages && !is_mapped(job, o->file))
+        posix_fadvise(read->fd, (off_t)read->offset, (off_t)read->bytes,
+                      POSIX_FADV_DONTNEED);
 }
 
 /* open_entry - opens the first Entry of a File: O_NONBLOCK in case it is a FIFO by now,
  * and O_NOATIME where the kernel permits it. */
-static int open_entry(const struct engine *e, const struct transfer *t)
+static int open_entry(const struct job *job, const struct original *o)
 {
     char path[PATH_MAX];
-    const struct entry *entry = catalog_entry(e->catalog, t->order.file, NULL);
-    bool outer = index_is_outer(catalog_block(e->catalog, t->root), entry);
-    bool quiet = e->euid == 0 || e->euid == t->owner;
+    const struct entry *entry = catalog_entry(job->catalog, o->file, NULL);
+    bool outer = index_is_outer(catalog_block(job->catalog, o->root), entry);
+    bool quiet = job->euid == 0 || job->euid == o->owner;
     int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | (outer ? 0 : O_NOFOLLOW);
-    if (!catalog_path(e->catalog, t->root, entry, path, sizeof(path)))
+    if (!catalog_path(job->catalog, o->root, entry, path, sizeof(path)))
         return -ENAMETOOLONG;
     int fd = file_followat(AT_FDCWD, path, flags | (quiet ? O_NOATIME : 0), 0);
     return fd == -EPERM && quiet ? file_followat(AT_FDCWD, path, flags, 0) : fd;
 }
 
-/* origin_open - opens the source and compares it with the Catalog. */
-int origin_open(struct engine *e, struct transfer *t)
+/* origin_find - copies the identity of a File; -EINVAL: there is none of this number. */
+int origin_find(const struct job *job, uint32_t file, struct original *out)
 {
-    t->step = MONARCH_STEP_OPEN;
-    int fd = open_entry(e, t);
+    const struct catalog *cat = job->catalog;
+    uint32_t root = 0;
+    const struct entry *entry = catalog_entry(cat, file, &root);
+    if (!entry)
+        return -EINVAL;
+    const struct attr *attr = index_attr(catalog_block(cat, root), entry);
+    *out = (struct original){.file = file,
+                             .root = root,
+                             .dev = attr->dev,
+                             .ino = entry->ino,
+                             .size = entry->size,
+                             .mtime_ns = entry->mtime_ns,
+                             .ctime_ns = entry->ctime_ns,
+                             .owner = attr->uid};
+    return 0;
+}
+
+/* origin_open - opens a File and compares it with the Catalog, so as not to copy in vain: a
+ * descriptor, or -errno. */
+int origin_open(const struct job *job, struct original *o)
+{
+    o->step = MONARCH_STEP_OPEN;
+    int fd = open_entry(job, o);
     if (fd < 0)
         return fd;
-    t->source = fd;
-    t->drops_pages = t->size > EXTENT_BYTES && !is_cached(t);
-    return is_as_indexed(t, AT_STATX_SYNC_AS_STAT); /* so as not to copy in vain */
+    o->drops_pages = o->size > EXTENT_BYTES && !is_cached(o, fd);
+    int rc = is_as_indexed(o, fd, AT_STATX_SYNC_AS_STAT);
+    if (rc)
+        close(fd);
+    return rc ? rc : fd;
 }

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataplane/api/engine.h"
-#include "dataplane/transfers/packing.h"
-#include "dataplane/extents/packs_state.h"
-#include "dataplane/extents/staging_table.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/extents/packs_state.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/transfers/packing.h"
+#include "dataplane/transfers/transfers.h"
 #include "shared/catalog.h"
 
 enum {
@@ -28,7 +28,7 @@ enum {
 static const uint64_t PERIOD_NS = 200 * MS_NS;
 
 struct compaction {
-    struct engine *engine;
+    struct transfers *transfers;
     pthread_t thread;
     pthread_cond_t woken;
     uint32_t swept;  /* the next File that may have been written */
@@ -37,14 +37,14 @@ struct compaction {
 };
 
 /* is_idle - nothing runs and nothing waits, but for what hangs. */
-static bool is_idle(struct engine *e)
+static bool is_idle(struct transfers *ts)
 {
     struct monarch_tally tally;
-    monarch_table_tally(e->table, &tally);
-    pthread_mutex_lock(&e->lock);
-    bool idle = !tally.in_flight && scheduler_is_idle(e);
-    pthread_mutex_unlock(&e->lock);
-    return idle && !engine_stopping(e);
+    monarch_table_tally(ts->table, &tally);
+    pthread_mutex_lock(&ts->lock);
+    bool idle = !tally.in_flight && scheduler_is_idle(ts);
+    pthread_mutex_unlock(&ts->lock);
+    return idle && !job_stopping(ts->job);
 }
 
 /* ---- Files that were written ----------------------------------------------------------- */
@@ -52,16 +52,16 @@ static bool is_idle(struct engine *e)
 /* next_written - the next File that is packed and was written; false: none of these. */
 static bool next_written(struct compaction *c, uint32_t *file)
 {
-    struct engine *e = c->engine;
-    uint64_t end = c->swept + (uint64_t)LOOKED_AT, count = e->catalog->file_count;
+    struct transfers *ts = c->transfers;
+    uint64_t end = c->swept + (uint64_t)LOOKED_AT, count = ts->job->catalog->file_count;
     bool found = false;
-    pthread_mutex_lock(&e->packs->lock);
+    pthread_mutex_lock(&ts->packs->lock);
     for (; !found && c->swept < end && c->swept < count; c->swept++) {
         *file = c->swept;
-        found = e->packs->places[packs_row(e->packs, *file, 0)].segment &&
-                !table_in_part(e->table, *file) && table_written(e->table, *file);
+        found = ts->packs->places[packs_row(ts->packs, *file, 0)].segment &&
+                !table_in_part(ts->table, *file) && table_written(ts->table, *file);
     }
-    pthread_mutex_unlock(&e->packs->lock);
+    pthread_mutex_unlock(&ts->packs->lock);
     if (c->swept >= count)
         c->swept = 0;
     return found;
@@ -71,8 +71,8 @@ static void sweep(struct compaction *c)
 {
     uint32_t file;
     while (next_written(c, &file)) {
-        table_forget_packed(c->engine->table, file);
-        packs_forget(c->engine->packs, packs_row(c->engine->packs, file, 0));
+        table_forget_packed(c->transfers->table, file);
+        packs_forget(c->transfers->packs, packs_row(c->transfers->packs, file, 0));
     }
 }
 
@@ -87,7 +87,7 @@ static bool is_worth_it(const struct pack_segment *s)
 /* choose - finds a segment to empty. Nothing is appended to it any more. */
 static void choose(struct compaction *c)
 {
-    struct packs *p = c->engine->packs;
+    struct packs *p = c->transfers->packs;
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; !c->victim && i < p->segment_count; i++)
         if (is_worth_it(&p->segments[i]))
@@ -100,67 +100,67 @@ static void choose(struct compaction *c)
     c->row = 0;
 }
 
-static uint64_t rows_of(const struct engine *e)
+static uint64_t rows_of(const struct transfers *ts)
 {
-    return e->table->options.first[e->catalog->file_count];
+    return ts->table->options.first[ts->job->catalog->file_count];
 }
 
 /* find - the next frame that is in the segment; false: none of these. */
 static bool find(struct compaction *c, uint64_t *row, struct unpacking *out)
 {
-    struct engine *e = c->engine;
-    uint64_t end = c->row + LOOKED_AT, count = rows_of(e);
+    struct transfers *ts = c->transfers;
+    uint64_t end = c->row + LOOKED_AT, count = rows_of(ts);
     bool found = false;
-    pthread_mutex_lock(&e->packs->lock);
+    pthread_mutex_lock(&ts->packs->lock);
     for (; !found && c->row < end && c->row < count; c->row++) {
         *row = c->row;
-        found = e->packs->places[*row].segment == c->victim;
+        found = ts->packs->places[*row].segment == c->victim;
     }
-    pthread_mutex_unlock(&e->packs->lock);
-    return found && packs_take(e->packs, *row, out);
+    pthread_mutex_unlock(&ts->packs->lock);
+    return found && packs_take(ts->packs, *row, out);
 }
 
 /* copy - 0, or -errno: there is no room for the copy, and the frame stays. */
-static int copy(struct engine *e, uint64_t row, const struct unpacking *u,
+static int copy(struct transfers *ts, uint64_t row, const struct unpacking *u,
                 const uint8_t *bytes)
 {
     struct frame_place to;
     size_t n = u->place.bytes;
-    if (!table_take_room(e->table, u->tier, n))
+    if (!table_take_room(ts->table, u->tier, n))
         return -ENOSPC;
-    int rc = packs_append(e->packs, u->tier, bytes, n, &to);
-    if (!rc && packs_move(e->packs, row, &u->place, &to)) {
-        table_count_compacted(e->table, n, 0);
+    int rc = packs_append(ts->packs, u->tier, bytes, n, &to);
+    if (!rc && packs_move(ts->packs, row, &u->place, &to)) {
+        table_count_compacted(ts->table, n, 0);
         return 0;
     }
-    table_give_room(e->table, u->tier, n);
+    table_give_room(ts->table, u->tier, n);
     return rc;
 }
 
 /* drop - a frame is damaged. */
-static void drop(struct engine *e, uint32_t file, uint64_t row)
+static void drop(struct transfers *ts, uint32_t file, uint64_t row)
 {
-    uint32_t extent = (uint32_t)(row - packs_row(e->packs, file, 0));
-    if (table_show_extent(e->table, file, extent, 0))
-        packs_forget(e->packs, row);
+    uint32_t extent = (uint32_t)(row - packs_row(ts->packs, file, 0));
+    if (table_show_extent(ts->table, file, extent, 0))
+        packs_forget(ts->packs, row);
     else
-        packing_give_up(e, file);
+        packing_give_up(ts, file);
 }
 
 /* move - copies a frame out of the segment; one that is damaged is dropped. */
-static int move(struct engine *e, uint64_t row, const struct unpacking *u)
+static int move(struct transfers *ts, uint64_t row, const struct unpacking *u)
 {
-    uint32_t file = packs_file(e->packs, row);
+    uint32_t file = packs_file(ts->packs, row);
     size_t n = u->place.bytes;
     uint8_t *bytes = malloc(n);
     if (!bytes)
         return -ENOMEM;
     int rc = 0;
     if (file_read_at(u->fd, bytes, n, u->place.offset) == (ssize_t)n &&
-        n > sizeof(struct frame_head) && packing_is_of(e, file, bytes))
-        rc = copy(e, row, u, bytes);
-    else if (!packs_moved(e->packs, row, &u->place))
-        drop(e, file, row);
+        n > sizeof(struct frame_head) && job_frame_is_of(ts->job, file, bytes))
+        rc = copy(ts, row, u, bytes);
+    else if (!packs_moved(ts->packs, row, &u->place))
+        drop(ts, file, row);
     free(bytes);
     return rc;
 }
@@ -168,7 +168,7 @@ static int move(struct engine *e, uint64_t row, const struct unpacking *u)
 /* give_up - the segment stays as it is, until another frame of it dies. */
 static void give_up(struct compaction *c)
 {
-    struct packs *p = c->engine->packs;
+    struct packs *p = c->transfers->packs;
     pthread_mutex_lock(&p->lock);
     p->segments[c->victim - 1].stuck = true;
     pthread_mutex_unlock(&p->lock);
@@ -178,11 +178,11 @@ static void give_up(struct compaction *c)
 /* end_victim - all frames were looked at: the segment is empty unless it got new frames. */
 static void end_victim(struct compaction *c)
 {
-    struct packs *p = c->engine->packs;
+    struct packs *p = c->transfers->packs;
     pthread_mutex_lock(&p->lock);
     bool empty = p->segments[c->victim - 1].dropped;
     pthread_mutex_unlock(&p->lock);
-    table_count_compacted(c->engine->table, 0, empty);
+    table_count_compacted(c->transfers->table, 0, empty);
     c->victim = 0;
 }
 
@@ -196,9 +196,9 @@ static bool step(struct compaction *c)
     if (!c->victim)
         return false;
     if (find(c, &row, &u)) {
-        if (u.place.segment == c->victim && move(c->engine, row, &u))
+        if (u.place.segment == c->victim && move(c->transfers, row, &u))
             give_up(c);
-    } else if (c->row >= rows_of(c->engine)) {
+    } else if (c->row >= rows_of(c->transfers)) {
         end_victim(c);
     }
     return true;
@@ -208,28 +208,28 @@ static bool step(struct compaction *c)
 
 static void rest(struct compaction *c)
 {
-    struct engine *e = c->engine;
+    struct transfers *ts = c->transfers;
     const struct timespec until = clock_timespec(clock_ns() + PERIOD_NS);
-    pthread_mutex_lock(&e->lock);
-    if (!engine_stopping(e))
-        pthread_cond_timedwait(&c->woken, &e->lock, &until);
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&ts->lock);
+    if (!job_stopping(ts->job))
+        pthread_cond_timedwait(&c->woken, &ts->lock, &until);
+    pthread_mutex_unlock(&ts->lock);
 }
 
 static void *run(void *compaction)
 {
     struct compaction *c = compaction;
-    struct engine *e = c->engine;
-    while (!engine_stopping(e)) {
+    struct transfers *ts = c->transfers;
+    while (!job_stopping(ts->job)) {
         rest(c);
         sweep(c);
-        while (is_idle(e) && step(c)) {
+        while (is_idle(ts) && step(c)) {
         }
     }
-    pthread_mutex_lock(&e->lock);
-    e->running--;
-    pthread_cond_broadcast(&e->ended);
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&ts->lock);
+    ts->running--;
+    pthread_cond_broadcast(&ts->ended);
+    pthread_mutex_unlock(&ts->lock);
     return NULL;
 }
 
@@ -247,13 +247,13 @@ static int init_woken(struct compaction *c)
 
 /* compaction_start - starts the thread, with all signals blocked; under the lock of the
  * engine, among whose threads it counts. */
-int compaction_start(struct engine *e, struct compaction **out)
+int compaction_start(struct transfers *ts, struct compaction **out)
 {
     sigset_t all, before;
     struct compaction *c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;
-    c->engine = e;
+    c->transfers = ts;
     int rc = init_woken(c);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -264,7 +264,7 @@ int compaction_start(struct engine *e, struct compaction **out)
         return -rc;
     }
     pthread_setname_np(c->thread, "compaction");
-    e->running++;
+    ts->running++;
     *out = c;
     return 0;
 }

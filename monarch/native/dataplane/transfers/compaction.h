@@ -3,9 +3,9 @@
 #define MONARCH_COMPACTION_H
 
 struct compaction;
-struct engine;
+struct transfers;
 
-int compaction_start(struct engine *e, struct compaction **out);
+int compaction_start(struct transfers *ts, struct compaction **out);
 void compaction_wake(struct compaction *c);
 void compaction_free(struct compaction *c);
 

@@ -54,9 +54,9 @@ void deferred_free(struct deferred *d)
 }
 
 /* deferred_add - takes the bytes of a File that has come, instead of its publication. */
-int deferred_add(struct engine *e, struct transfer *t)
+int deferred_add(struct transfers *ts, struct transfer *t)
 {
-    struct deferred *d = e->deferred;
+    struct deferred *d = ts->deferred;
     struct waiting *w = calloc(1, sizeof(*w));
     if (!w)
         return -ENOMEM;
@@ -73,35 +73,35 @@ int deferred_add(struct engine *e, struct transfer *t)
 }
 
 /* deferred_waits - a File waits that no thread has been given. */
-bool deferred_waits(const struct engine *e)
+bool deferred_waits(const struct transfers *ts)
 {
-    return e->deferred && atomic_load(&e->deferred->unpushed);
+    return ts->deferred && atomic_load(&ts->deferred->unpushed);
 }
 
 /* deferred_is_behind - so much waits that fill is to fetch no more. */
-bool deferred_is_behind(const struct engine *e)
+bool deferred_is_behind(const struct transfers *ts)
 {
-    return e->deferred && atomic_load(&e->deferred->bytes) >= BYTES_MAX;
+    return ts->deferred && atomic_load(&ts->deferred->bytes) >= BYTES_MAX;
 }
 
 /* next - the File that has waited longest, or the first that a program waits for. */
-static struct waiting *next(const struct engine *e, bool awaited)
+static struct waiting *next(const struct transfers *ts, bool awaited)
 {
-    struct waiting *w = e->deferred->first;
-    while (w && (w->pushed || (awaited && !engine_is_awaited(e, w->order.file))))
+    struct waiting *w = ts->deferred->first;
+    while (w && (w->pushed || (awaited && !job_awaits(ts->job, w->order.file))))
         w = w->next;
     return w;
 }
 
 /* deferred_next - the order to compress the next File, as demand if it is to be `awaited`;
  * false: there is none. */
-bool deferred_next(struct engine *e, bool awaited, struct monarch_order *out)
+bool deferred_next(struct transfers *ts, bool awaited, struct monarch_order *out)
 {
-    struct deferred *d = e->deferred;
-    if (!deferred_waits(e))
+    struct deferred *d = ts->deferred;
+    if (!deferred_waits(ts))
         return false;
     pthread_mutex_lock(&d->lock);
-    struct waiting *w = next(e, awaited);
+    struct waiting *w = next(ts, awaited);
     if (w) {
         *out = w->order;
         out->kind = MONARCH_LOCAL | (awaited ? 0 : MONARCH_BACKGROUND);
@@ -113,9 +113,9 @@ bool deferred_next(struct engine *e, bool awaited, struct monarch_order *out)
 }
 
 /* deferred_take - the bytes of a File whose turn it is; NULL: there are none. */
-struct frame *deferred_take(struct engine *e, const struct monarch_order *order)
+struct frame *deferred_take(struct transfers *ts, const struct monarch_order *order)
 {
-    struct deferred *d = e->deferred;
+    struct deferred *d = ts->deferred;
     struct frame *plain = NULL;
     pthread_mutex_lock(&d->lock);
     struct waiting **at = &d->first;
@@ -135,7 +135,7 @@ struct frame *deferred_take(struct engine *e, const struct monarch_order *order)
 }
 
 /* deferred_done - the bytes of a File do not wait any more. */
-void deferred_done(struct engine *e, const struct frame *plain)
+void deferred_done(struct transfers *ts, const struct frame *plain)
 {
-    atomic_fetch_sub(&e->deferred->bytes, plain->plain);
+    atomic_fetch_sub(&ts->deferred->bytes, plain->plain);
 }

@@ -5,30 +5,30 @@
 #include "dataplane/transfers/deferred.h"
 #include "dataplane/transfers/packing.h"
 
-static int begin(struct engine *e, struct transfer *t)
+static int begin(struct transfers *ts, struct transfer *t)
 {
-    int rc = transfer_prepare(e, t);
-    if (!rc && !e->deferred) /* no Tier is packed */
+    int rc = transfer_prepare(ts, t);
+    if (!rc && !ts->deferred) /* no Tier is packed */
         rc = -EINVAL;
-    if (e->deferred)
-        t->came = deferred_take(e, &t->order);
+    if (ts->deferred)
+        t->came = deferred_take(ts, &t->order);
     if (rc)
         return rc;
-    return t->came ? packing_create(e, t) : -ECANCELED;
+    return t->came ? packing_create(t) : -ECANCELED;
 }
 
 /* step - compresses the next piece. */
-static int step(struct engine *e, struct transfer *t)
+static int step(struct transfers *ts, struct transfer *t)
 {
-    uint64_t left = t->size - t->offset;
+    uint64_t left = t->original.size - t->offset;
     size_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
-    const uint8_t *plain = t->came->bytes + frame_least_bytes(t->size);
-    if (engine_stopping(e))
+    const uint8_t *plain = t->came->bytes + frame_least_bytes(t->original.size);
+    if (job_stopping(ts->job))
         return -ECANCELED;
-    if (transfer_written(e, t))
+    if (transfer_written(ts, t))
         return -ESTALE;
     t->step = MONARCH_STEP_WRITE;
-    int rc = packing_write(e, t, plain + t->offset, n);
+    int rc = packing_write(ts, t, plain + t->offset, n);
     t->offset += rc ? 0 : n;
     return rc;
 }
@@ -36,30 +36,30 @@ static int step(struct engine *e, struct transfer *t)
 enum { UNFINISHED = 1 };
 
 /* run - 0, -errno or UNFINISHED. */
-static int run(struct engine *e, struct transfer *t)
+static int run(struct transfers *ts, struct transfer *t)
 {
-    int rc = t->begun ? 0 : begin(e, t);
-    while (!rc && t->offset < t->size) {
-        rc = step(e, t);
-        health_note_step(e, t);
+    int rc = t->begun ? 0 : begin(ts, t);
+    while (!rc && t->offset < t->original.size) {
+        rc = step(ts, t);
+        health_note_step(ts, t);
         if (!rc && order_class(t->order.kind) == CLASS_BACKGROUND &&
-            t->offset < t->size)
+            t->offset < t->original.size)
             return UNFINISHED;
     }
-    return rc ? rc : packing_publish(e, t);
+    return rc ? rc : packing_publish(ts, t);
 }
 
 /* deferred_run - continues to compress a File; true when that has ended. Python hears of a
  * failure as of that of a fetch. */
-bool deferred_run(struct engine *e, struct transfer *t)
+bool deferred_run(struct transfers *ts, struct transfer *t)
 {
     uint64_t began = clock_ns();
-    int rc = run(e, t);
+    int rc = run(ts, t);
     t->ns += clock_ns() - began;
     if (rc == UNFINISHED)
         return false;
     if (t->came)
-        deferred_done(e, t->came);
+        deferred_done(ts, t->came);
     transfer_end(t, rc);
     t->completion.kind &= (uint8_t)~MONARCH_LOCAL;
     return true;

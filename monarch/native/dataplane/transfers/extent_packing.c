@@ -10,21 +10,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dataplane/transfers/packing.h"
-#include "dataplane/extents/staging_table.h"
 #include "dataplane/base/syscalls.h"
-#include "dataplane/peers/wire.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/transfers/packing.h"
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
 enum { PIECE_BLOCKS = PIECE_BYTES / BLOCK_BYTES, UNFINISHED = 1 };
 
 /* extent_decode_order - makes an order for Blocks one that decodes them. */
-void extent_decode_order(const struct engine *e, struct monarch_order *order)
+void extent_decode_order(const struct transfers *ts, struct monarch_order *order)
 {
     order->kind |= MONARCH_LOCAL;
     order->peer = NO_PEER;
-    order->tier = (uint16_t)e->table->options.tiers;
+    order->tier = (uint16_t)ts->table->options.tiers;
 }
 
 static uint32_t extent_of(const struct transfer *t)
@@ -32,99 +33,99 @@ static uint32_t extent_of(const struct transfer *t)
     return t->order.first_block / EXTENT_BLOCKS;
 }
 
-static uint64_t row_of(const struct engine *e, const struct transfer *t)
+static uint64_t row_of(const struct transfers *ts, const struct transfer *t)
 {
-    return packs_row(e->packs, t->order.file, extent_of(t));
+    return packs_row(ts->packs, t->order.file, extent_of(t));
 }
 
-static bool unpacks(const struct engine *e, const struct transfer *t)
+static bool unpacks(const struct transfers *ts, const struct transfer *t)
 {
-    return table_is_pool(e->table, t->order.tier);
+    return table_is_pool(ts->table, t->order.tier);
 }
 
 /* ---- into the Tier -------------------------------------------------------------------- */
 
 /* borrow - the file of the Extent in the Pool; the order keeps naming the packed Tier. */
-static int borrow(struct engine *e, struct transfer *t)
+static int borrow(struct transfers *ts, struct transfer *t)
 {
     uint16_t tier = t->order.tier;
-    int rc = partial_borrow(e, t, extent_of(t), false);
+    int rc = partial_borrow(ts, t, extent_of(t), false);
     t->order.tier = tier;
     return rc;
 }
 
 /* pack_piece - adds the next piece to the frame. */
-static int pack_piece(struct engine *e, struct transfer *t, uint8_t *buffer)
+static int pack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     uint32_t left = t->frame->plain - t->frame->added;
     size_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
     uint32_t first = t->order.first_block + t->frame->added / BLOCK_BYTES;
-    int rc = borrow(e, t);
+    int rc = borrow(ts, t);
     if (rc)
         return rc;
     if (file_read_at(t->target, buffer, n, t->frame->added) != (ssize_t)n ||
         !blocks_same(t->partial, first, buffer, n))
         return -EBADMSG;
     t->chain = xxh3(buffer, n, t->chain);
-    return packing_write(e, t, buffer, n);
+    return packing_write(ts, t, buffer, n);
 }
 
 static int begin_packing(struct transfer *t)
 {
-    uint64_t plain = frame_extent_bytes(t->size, extent_of(t));
+    uint64_t plain = extent_bytes(t->original.size, extent_of(t));
     return frame_new(t->order.tier, plain, &t->frame);
 }
 
 /* put - the frame is complete: the Extent is packed from now on. */
-static int put(struct engine *e, struct transfer *t)
+static int put(struct transfers *ts, struct transfer *t)
 {
     const struct packed_frame done = {
         .bytes = t->frame->used, .ns = t->frame->ns, .raw = !t->frame->any_packed};
-    if (transfer_written(e, t))
+    if (transfer_written(ts, t))
         return -ESTALE;
-    int rc = table_take_packed(e->table, &t->order, &done);
-    packing_go_on(e);
+    int rc = table_take_packed(ts->table, &t->order, &done);
+    packing_go_on(ts);
     if (rc)
         return rc;
-    rc = packing_place(e, t, row_of(e, t), t->chain);
+    rc = packing_place(ts, t, row_of(ts, t), t->chain);
     if (rc && rc != -ECANCELED)
-        report_tier(e, t, t->order.tier, rc);
+        report_tier(ts, t, t->order.tier, rc);
     if (rc) {
-        table_give_packed(e->table, &t->order, &done);
+        table_give_packed(ts->table, &t->order, &done);
         return rc;
     }
-    table_show_extent(e->table, t->order.file, extent_of(t), t->order.tier + 1u);
-    table_count_extent(e->table, &done, t->frame->plain);
+    table_show_extent(ts->table, t->order.file, extent_of(t), t->order.tier + 1u);
+    table_count_extent(ts->table, &done, t->frame->plain);
     return 0;
 }
 
 /* pack - 0, -errno or UNFINISHED. */
-static int pack(struct engine *e, struct transfer *t, uint8_t *buffer)
+static int pack(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     int rc = t->frame ? 0 : begin_packing(t);
     while (!rc && t->frame->added < t->frame->plain) {
-        rc = engine_stopping(e) ? -ECANCELED : pack_piece(e, t, buffer);
-        health_note_step(e, t);
+        rc = job_stopping(ts->job) ? -ECANCELED : pack_piece(ts, t, buffer);
+        health_note_step(ts, t);
         if (!rc && order_class(t->order.kind) == CLASS_BACKGROUND)
             return UNFINISHED;
     }
-    return rc ? rc : put(e, t);
+    return rc ? rc : put(ts, t);
 }
 
 /* end_packing - what could not be packed may leave the Pool as it is. What is not what had
  * come leaves it now, and is brought again. */
-static void end_packing(struct engine *e, struct transfer *t, int rc)
+static void end_packing(struct transfers *ts, struct transfer *t, int rc)
 {
     if (rc)
-        table_give_frame(e->table, &t->order);
+        table_give_frame(ts->table, &t->order);
     if (!t->partial)
         return;
     if (rc == -EBADMSG) {
-        table_count_dropped(e->table);
-        partial_give_up_extent(e, t->partial, extent_of(t));
+        table_count_dropped(ts->table);
+        partial_give_up_extent(ts->partials, t->partial, extent_of(t));
     }
     t->partial->stays_plain[extent_of(t)] = rc && rc != -EBADMSG;
-    extent_packing_end(e, t->partial, extent_of(t));
+    extent_packing_end(ts->partials, t->partial, extent_of(t));
 }
 
 /* ---- out of it ------------------------------------------------------------------------ */
@@ -137,22 +138,23 @@ static struct block_run piece_at(const struct transfer *t, uint32_t block)
 }
 
 /* set_run - writes Blocks of a piece, which this Transfer has claimed. */
-static int set_run(struct engine *e, struct transfer *t, struct block_run run,
+static int set_run(struct transfers *ts, struct transfer *t, struct block_run run,
                    const uint8_t *bytes)
 {
     uint64_t offset = (uint64_t)run.first * BLOCK_BYTES;
-    size_t n = (size_t)frame_block_bytes(t->size, run.first, run.count);
+    size_t n = (size_t)blocks_bytes(t->original.size, run.first, run.count);
     int rc = file_write_at(t->target, bytes, n, offset - t->shift);
-    progress_store(e->requests, t->order.file, run.first + run.count);
+    progress_store(ts->job->requests, t->order.file, run.first + run.count);
     if (rc)
-        partial_unclaim(e, t->partial, run, true);
-    else if (partial_set(e, t->partial, run, t->partial->digests + run.first))
-        partial_hand_complete(e, &t->order, extent_of(t));
+        partial_unclaim(ts->partials, t->partial, run, true);
+    else if (partial_set(ts->partials, t->partial, run,
+                         t->partial->digests + run.first))
+        partial_hand_complete(ts->partials, &t->order, extent_of(t));
     return rc;
 }
 
 /* spread - writes what was claimed of a piece, or gives it up: programs ask for it again. */
-static int spread(struct engine *e, struct transfer *t, struct block_run piece,
+static int spread(struct transfers *ts, struct transfer *t, struct block_run piece,
                   uint32_t bits, const uint8_t *bytes)
 {
     int rc = 0;
@@ -160,43 +162,43 @@ static int spread(struct engine *e, struct transfer *t, struct block_run piece,
         struct block_run run = blocks_next_run(piece, &bits, piece.count);
         size_t at = (size_t)(run.first - piece.first) * BLOCK_BYTES;
         if (!bytes || rc)
-            partial_unclaim(e, t->partial, run, rc != 0);
+            partial_unclaim(ts->partials, t->partial, run, rc != 0);
         else
-            rc = set_run(e, t, run, bytes + at);
+            rc = set_run(ts, t, run, bytes + at);
     }
     return rc;
 }
 
 /* unpack_piece - decodes the piece with the next Block that was asked for. */
-static int unpack_piece(struct engine *e, struct transfer *t, uint8_t *buffer)
+static int unpack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     struct block_run piece = piece_at(t, t->next_block);
     uint32_t end = piece.first + piece.count;
     struct block_run asked = {t->next_block, 0};
     asked.count = (end < t->end_block ? end : t->end_block) - asked.first;
-    uint32_t bits = extent_claim_piece(e, t->partial, piece, asked);
-    size_t n = (size_t)frame_block_bytes(t->size, piece.first, piece.count);
+    uint32_t bits = extent_claim_piece(ts->partials, t->partial, piece, asked);
+    size_t n = (size_t)blocks_bytes(t->original.size, piece.first, piece.count);
     uint64_t began = clock_ns();
     t->next_block += asked.count;
-    int rc = packing_decode_at(e, t, piece.first % EXTENT_BLOCKS / PIECE_BLOCKS,
+    int rc = packing_decode_at(ts, t, piece.first % EXTENT_BLOCKS / PIECE_BLOCKS,
                                buffer);
     if (!rc && !blocks_same(t->partial, piece.first, buffer, n))
         rc = -EBADMSG;
-    table_count_decoded(e->table, rc ? 0 : n, clock_ns() - began);
-    int put_rc = spread(e, t, piece, bits, rc ? NULL : buffer);
+    table_count_decoded(ts->table, rc ? 0 : n, clock_ns() - began);
+    int put_rc = spread(ts, t, piece, bits, rc ? NULL : buffer);
     return rc ? rc : put_rc;
 }
 
 /* unpack - the Blocks that were asked for, and what their pieces have beside them. */
-static int unpack(struct engine *e, struct transfer *t, uint8_t *buffer)
+static int unpack(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    uint64_t plain = frame_extent_bytes(t->size, extent_of(t));
-    int rc = packing_find(e, t, row_of(e, t), plain);
-    rc = rc ? rc : partial_borrow(e, t, extent_of(t), false);
+    uint64_t plain = extent_bytes(t->original.size, extent_of(t));
+    int rc = packing_find(ts, t, row_of(ts, t), plain);
+    rc = rc ? rc : partial_borrow(ts, t, extent_of(t), false);
     while (!rc && t->next_block < t->end_block) {
-        rc = unpack_piece(e, t, buffer);
-        health_note_step(e, t);
-        if (engine_stopping(e))
+        rc = unpack_piece(ts, t, buffer);
+        health_note_step(ts, t);
+        if (job_stopping(ts->job))
             return -ECANCELED;
     }
     return rc;
@@ -212,66 +214,66 @@ static bool is_useless(const struct transfer *t, int rc)
 
 /* end_unpacking - a damaged frame is dropped: the Blocks come from elsewhere when programs ask
  * for them again. After any other error they read the origin. */
-static void end_unpacking(struct engine *e, struct transfer *t, int rc)
+static void end_unpacking(struct transfers *ts, struct transfer *t, int rc)
 {
     if (is_useless(t, rc) &&
-        !packs_moved(e->packs, row_of(e, t), &t->unpacking.place)) {
-        extent_forget(e, t->order.file, extent_of(t));
+        !packs_moved(ts->packs, row_of(ts, t), &t->unpacking.place)) {
+        extent_forget(ts->partials, t->order.file, extent_of(t));
         if (t->unpacking.place.segment) /* else it had left before */
-            table_count_dropped(e->table);
+            table_count_dropped(ts->table);
     }
     if (!t->partial || t->next_block >= t->end_block)
         return;
     struct block_run left = {t->next_block, t->end_block - t->next_block};
-    partial_unclaim(e, t->partial, left, rc != -EBADMSG && rc != -ECANCELED);
+    partial_unclaim(ts->partials, t->partial, left, rc != -EBADMSG && rc != -ECANCELED);
 }
 
 /* ---- both ------------------------------------------------------------------------------ */
 
-static int begin(struct engine *e, struct transfer *t)
+static int begin(struct transfers *ts, struct transfer *t)
 {
     t->begun = true;
     t->next_block = t->order.first_block;
     t->end_block = t->next_block + t->order.block_count;
-    int rc = partial_enter(e, &t->order, &t->partial);
+    int rc = partial_enter(ts->partials, &t->order, &t->partial);
     if (rc)
         return rc;
-    table_busy(e->table, true);
-    return transfer_prepare(e, t);
+    table_busy(ts->table, true);
+    return transfer_prepare(ts, t);
 }
 
-static void end(struct engine *e, struct transfer *t, bool out, int rc)
+static void end(struct transfers *ts, struct transfer *t, bool out, int rc)
 {
     partial_return(t);
     if (out)
-        end_unpacking(e, t, rc);
+        end_unpacking(ts, t, rc);
     else
-        end_packing(e, t, rc);
+        end_packing(ts, t, rc);
     if (!t->partial)
         return;
-    table_busy(e->table, false);
-    partial_leave(e, t->partial, false);
+    table_busy(ts->table, false);
+    partial_leave(ts->partials, t->partial, false);
 }
 
 /* extent_packing_run - continues such a Transfer, as transfer_run() does others. That a File
  * was written, a Transfer from the origin tells. */
-bool extent_packing_run(struct engine *e, struct transfer *t, uint8_t *buffer)
+bool extent_packing_run(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     uint64_t began = clock_ns();
-    if (!e->packs || !e->partials) {
+    if (!ts->packs || !ts->partials->count) {
         transfer_end(t, -EINVAL);
         return true;
     }
-    bool out = unpacks(e, t);
-    int rc = t->begun ? 0 : begin(e, t);
+    bool out = unpacks(ts, t);
+    int rc = t->begun ? 0 : begin(ts, t);
     if (!rc)
-        rc = out ? unpack(e, t, buffer) : pack(e, t, buffer);
+        rc = out ? unpack(ts, t, buffer) : pack(ts, t, buffer);
     t->ns += clock_ns() - began;
     if (rc == UNFINISHED) {
         partial_return(t);
         return false;
     }
-    end(e, t, out, rc);
+    end(ts, t, out, rc);
     transfer_end(t, 0);
     return true;
 }

@@ -5,7 +5,7 @@
  * programs that wait for them open the origin at once. The Transfers go on, and their
  * results are published if the calls return.
  */
-#include "dataplane/api/engine.h"
+#include "dataplane/transfers/transfers.h"
 
 #include "dataplane/extents/replica_state.h"
 #include "dataplane/transfers/transfer.h"
@@ -23,9 +23,9 @@ enum {
 
 /* health_note_step - notes that a system call for this Transfer has returned; called by
  * the thread that runs it. */
-void health_note_step(struct engine *e, struct transfer *t)
+void health_note_step(struct transfers *ts, struct transfer *t)
 {
-    struct root_queue *q = &e->roots[t->queue];
+    struct root_queue *q = &ts->roots[t->queue];
     uint64_t now = clock_ns();
     uint64_t took = now -
                     atomic_exchange_explicit(&t->moved_ns, now, memory_order_relaxed);
@@ -52,18 +52,18 @@ static uint32_t piece_of(const struct root_queue *q)
 
 /* health_piece - how many of the next n bytes to read at once: few from a slow origin,
  * so that each piece shows progress. */
-size_t health_piece(const struct engine *e, const struct transfer *t, size_t n)
+size_t health_piece(const struct transfers *ts, const struct transfer *t, size_t n)
 {
-    uint32_t piece = piece_of(&e->roots[t->queue]);
+    uint32_t piece = piece_of(&ts->roots[t->queue]);
     return n < piece ? n : piece;
 }
 
 /* health_note_piece - notes how long a read of n bytes took: the next ones are smaller if
  * that was long, and larger if the origin would give twice as much in time. */
-void health_note_piece(struct engine *e, const struct transfer *t, size_t n,
+void health_note_piece(struct transfers *ts, const struct transfer *t, size_t n,
                        uint64_t ns)
 {
-    struct root_queue *q = &e->roots[t->queue];
+    struct root_queue *q = &ts->roots[t->queue];
     uint32_t piece = piece_of(q), next = piece;
     if (ns > PIECE_NS)
         next = piece / 2 < PIECE_MIN ? PIECE_MIN : piece / 2;
@@ -93,27 +93,27 @@ static bool hangs(const struct root_queue *q, const struct transfer *t, uint64_t
 }
 
 /* set_busy - tells programs not to wait for Files of this root, or to wait again. */
-static void set_busy(struct engine *e, uint32_t root, bool busy)
+static void set_busy(struct transfers *ts, uint32_t root, bool busy)
 {
-    const struct root_queue *q = &e->roots[root];
+    const struct root_queue *q = &ts->roots[root];
     for (int class = 0; class < CLASS_COUNT; class ++)
         for (uint32_t i = 0; i < q->orders[class].count; i++) {
             const struct queued_order *w = ring_at(&q->orders[class], i);
-            replica_state_set_busy(e->catalog, w->order.file, busy);
+            replica_state_set_busy(ts->job->catalog, w->order.file, busy);
         }
-    for (uint32_t i = 0; i < e->transfer_count; i++) {
-        const struct transfer *t = &e->transfers[i];
+    for (uint32_t i = 0; i < ts->transfer_count; i++) {
+        const struct transfer *t = &ts->transfers[i];
         if (t->queue == root && t->order.file != NONE32)
-            replica_state_set_busy(e->catalog, t->order.file, busy);
+            replica_state_set_busy(ts->job->catalog, t->order.file, busy);
     }
 }
 
 /* set_lost - takes hanging threads out of the share of a root that answers again. */
-static void set_lost(struct engine *e, uint32_t root, uint64_t now)
+static void set_lost(struct transfers *ts, uint32_t root, uint64_t now)
 {
-    struct root_queue *q = &e->roots[root];
-    for (uint32_t i = 0; i < e->transfer_count; i++) {
-        struct transfer *t = &e->transfers[i];
+    struct root_queue *q = &ts->roots[root];
+    for (uint32_t i = 0; i < ts->transfer_count; i++) {
+        struct transfer *t = &ts->transfers[i];
         if (t->queue == root && !t->lost && hangs(q, t, now)) {
             t->lost = true;
             q->lost++;
@@ -125,51 +125,51 @@ static void set_lost(struct engine *e, uint32_t root, uint64_t now)
 }
 
 /* is_silent - all threads of a root hang, but those that wait for others. */
-static bool is_silent(const struct engine *e, uint32_t root, uint64_t now)
+static bool is_silent(const struct transfers *ts, uint32_t root, uint64_t now)
 {
-    const struct root_queue *q = &e->roots[root];
+    const struct root_queue *q = &ts->roots[root];
     uint64_t last = atomic_load_explicit(&q->progress_ns, memory_order_relaxed);
     if (last + silence_max(q) >= now)
         return false;
     uint32_t hung = 0, waiting = 0;
-    for (uint32_t i = 0; i < e->transfer_count; i++) {
-        const struct transfer *t = &e->transfers[i];
+    for (uint32_t i = 0; i < ts->transfer_count; i++) {
+        const struct transfer *t = &ts->transfers[i];
         bool runs = t->queue == root && t->running && !t->lost;
         hung += runs && hangs(q, t, now);
         waiting += runs && waits(t);
     }
     return hung + waiting == q->running && q->running + q->lost > 0 &&
-           (hung > 0 || q->lost == e->root_threads);
+           (hung > 0 || q->lost == ts->root_threads);
 }
 
 /* check_root - updates the state of one root; true if it is stalled. */
-static bool check_root(struct engine *e, uint32_t root, uint64_t now)
+static bool check_root(struct transfers *ts, uint32_t root, uint64_t now)
 {
-    struct root_queue *q = &e->roots[root];
+    struct root_queue *q = &ts->roots[root];
     bool moved = atomic_load_explicit(&q->progress_ns, memory_order_relaxed) >
                  q->stalled_ns;
     if (q->stalled && moved) {
-        set_lost(e, root, now);
-        q->stalled = q->lost == e->root_threads;
+        set_lost(ts, root, now);
+        q->stalled = q->lost == ts->root_threads;
         if (!q->stalled)
-            set_busy(e, root, false);
-    } else if (!q->stalled && is_silent(e, root, now)) {
+            set_busy(ts, root, false);
+    } else if (!q->stalled && is_silent(ts, root, now)) {
         q->stalled = true;
         q->stalled_ns = now;
     }
     if (q->stalled)
-        set_busy(e, root, true);
+        set_busy(ts, root, true);
     return q->stalled;
 }
 
-static struct monarch_health check_roots(struct engine *e, uint64_t now)
+static struct monarch_health check_roots(struct transfers *ts, uint64_t now)
 {
     struct monarch_health found = {0};
-    for (uint32_t root = 0; root < e->root_count; root++)
-        found.stalled |= (uint64_t)check_root(e, root, now) << root;
-    for (uint32_t i = 0; i < e->transfer_count; i++) {
-        const struct transfer *t = &e->transfers[i];
-        if (!t->running || !hangs(&e->roots[t->queue], t, now))
+    for (uint32_t root = 0; root < ts->job->root_count; root++)
+        found.stalled |= (uint64_t)check_root(ts, root, now) << root;
+    for (uint32_t i = 0; i < ts->transfer_count; i++) {
+        const struct transfer *t = &ts->transfers[i];
+        if (!t->running || !hangs(&ts->roots[t->queue], t, now))
             continue;
         if (order_class(t->order.kind) == CLASS_DEMAND)
             found.stuck_demand++;
@@ -180,38 +180,38 @@ static struct monarch_health check_roots(struct engine *e, uint64_t now)
 }
 
 /* health_check - updates the state of all roots; called with each heartbeat. */
-void health_check(struct engine *e)
+void health_check(struct transfers *ts)
 {
-    pthread_mutex_lock(&e->lock);
-    struct monarch_health found = check_roots(e, clock_ns());
-    if (found.stalled != e->health.stalled ||
-        found.stuck_demand != e->health.stuck_demand ||
-        found.stuck_background != e->health.stuck_background) {
-        e->health = found;
-        e->health_changed = true;
-        idle_call_all(e); /* other orders may begin now */
-        engine_signal(e);
+    pthread_mutex_lock(&ts->lock);
+    struct monarch_health found = check_roots(ts, clock_ns());
+    if (found.stalled != ts->health.stalled ||
+        found.stuck_demand != ts->health.stuck_demand ||
+        found.stuck_background != ts->health.stuck_background) {
+        ts->health = found;
+        ts->health_changed = true;
+        idle_call_all(ts); /* other orders may begin now */
+        reports_signal(ts);
     }
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_unlock(&ts->lock);
 }
 
 /* health_check_stalled - the same at once if an origin does not answer: programs are to
  * know when it does again. */
-void health_check_stalled(struct engine *e)
+void health_check_stalled(struct transfers *ts)
 {
-    pthread_mutex_lock(&e->lock);
-    bool stalled = e->health.stalled != 0;
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&ts->lock);
+    bool stalled = ts->health.stalled != 0;
+    pthread_mutex_unlock(&ts->lock);
     if (stalled)
-        health_check(e);
+        health_check(ts);
 }
 
-/* monarch_engine_health - the health at the last heartbeat. */
-void monarch_engine_health(struct engine *e, struct monarch_health *out)
+/* health_tell - the health at the last heartbeat. */
+void health_tell(struct transfers *ts, struct monarch_health *out)
 {
-    pthread_mutex_lock(&e->lock);
-    *out = e->health;
-    e->health_changed = false;
-    engine_signal(e);
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&ts->lock);
+    *out = ts->health;
+    ts->health_changed = false;
+    reports_signal(ts);
+    pthread_mutex_unlock(&ts->lock);
 }

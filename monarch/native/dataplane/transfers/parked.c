@@ -3,7 +3,7 @@
  * The one that began first goes on first; one that a program or a peer waits for goes on as
  * demand. The callers hold the lock of the engine.
  */
-#include "dataplane/api/engine.h"
+#include "dataplane/transfers/transfers.h"
 
 #include "dataplane/transfers/transfer.h"
 
@@ -26,14 +26,14 @@ void parked_add(struct root_queue *q, struct transfer *t)
 
 /* parked_oldest - the root with the Transfer that began first, among the roots that may use
  * another thread; NULL: none. */
-struct root_queue *parked_oldest(const struct engine *e)
+struct root_queue *parked_oldest(const struct transfers *ts)
 {
     struct root_queue *found = NULL;
     uint64_t age = UINT64_MAX;
-    for (uint32_t i = 0; i < e->root_count; i++) {
-        struct root_queue *q = &e->roots[i];
+    for (uint32_t i = 0; i < ts->job->root_count; i++) {
+        struct root_queue *q = &ts->roots[i];
         struct transfer *const *first = ring_peek(&q->parked);
-        if (!first || q->stalled || (*first)->age >= age || !root_has_thread(e, q))
+        if (!first || q->stalled || (*first)->age >= age || !root_has_thread(ts, q))
             continue;
         age = (*first)->age;
         found = q;
@@ -42,32 +42,32 @@ struct root_queue *parked_oldest(const struct engine *e)
 }
 
 /* promote - a program has opened a File that fill has begun. */
-static void promote(struct engine *e, struct root_queue *q, struct transfer *t)
+static void promote(struct transfers *ts, struct root_queue *q, struct transfer *t)
 {
     t->order.kind &= (uint8_t)~MONARCH_BACKGROUND;
     q->background_begun--;
-    e->outstanding[CLASS_BACKGROUND]--;
-    e->outstanding[CLASS_DEMAND]++;
+    ts->outstanding[CLASS_BACKGROUND]--;
+    ts->outstanding[CLASS_DEMAND]++;
 }
 
 /* parked_take_awaited - the oldest parked Transfer for which a program waits, as demand. */
-struct transfer *parked_take_awaited(struct engine *e)
+struct transfer *parked_take_awaited(struct transfers *ts)
 {
-    for (uint32_t i = 0; i < e->root_count; i++) {
-        struct root_queue *q = &e->roots[i];
+    for (uint32_t i = 0; i < ts->job->root_count; i++) {
+        struct root_queue *q = &ts->roots[i];
         struct transfer *t, *found = NULL;
-        if (q->stalled || !root_has_thread(e, q) ||
-            e->outstanding[CLASS_DEMAND] == ORDERS_MAX)
+        if (q->stalled || !root_has_thread(ts, q) ||
+            ts->outstanding[CLASS_DEMAND] == ORDERS_MAX)
             continue;
         for (uint32_t n = q->parked.count; n; n--) {
             ring_pop(&q->parked, &t);
-            if (!found && (t->wanted || engine_is_awaited(e, t->order.file)))
+            if (!found && (t->wanted || job_awaits(ts->job, t->order.file)))
                 found = t;
             else
                 ring_push(&q->parked, &t);
         }
         if (found) {
-            promote(e, q, found);
+            promote(ts, q, found);
             return found;
         }
     }

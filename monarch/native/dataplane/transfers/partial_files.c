@@ -5,8 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "dataplane/extents/partial.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/transfers/transfer.h"
 #include "shared/xxh3.h"
 
 /* create - the sparse file under the name of the Replica. One of that name was left by an
@@ -18,7 +19,7 @@ static int create(struct transfer *t, const struct partial *p)
     int fd = file_openat(t->tier, p->name, flags, 0400);
     if (fd == -EEXIST && unlinkat(t->tier, p->name, 0) == 0)
         fd = file_openat(t->tier, p->name, flags, 0400);
-    if (fd >= 0 && ftruncate(fd, (off_t)t->size)) {
+    if (fd >= 0 && ftruncate(fd, (off_t)t->original.size)) {
         int error = -errno;
         unlinkat(t->tier, p->name, 0);
         close(fd);
@@ -51,7 +52,7 @@ static int open_target(struct transfer *t, struct partial *p, struct part_file *
         return fd;
     int rc = fstat(fd, &st) ? -errno : 0;
     if (!rc && (st.st_dev != t->tier_dev || (f->ino && st.st_ino != f->ino) ||
-                (uint64_t)st.st_size != t->size))
+                (uint64_t)st.st_size != t->original.size))
         rc = -EBADMSG;
     if (rc) {
         close(fd);
@@ -75,45 +76,46 @@ static int open_extent(struct transfer *t, const struct partial *p, uint32_t ext
 }
 
 /* open_files - opens what is not open yet; the lock of their opening is held. */
-static int open_files(struct engine *e, struct transfer *t, uint32_t extent,
+static int open_files(struct transfers *ts, struct transfer *t, uint32_t extent,
                       bool source)
 {
     struct partial *p = t->partial;
     uint8_t place = atomic_load_explicit(&p->places[extent], memory_order_acquire);
     uint32_t tier = place & ~(uint32_t)PLACE_FILE;
     if (source && p->source < 0) {
-        int rc = origin_open(e, t);
+        int rc = transfer_open_origin(ts, t);
         if (rc)
             return rc;
         if (!atomic_load(&p->from_origin))
-            p->drops_pages = t->drops_pages;
-        partial_opened(e, &p->source, t->source);
+            p->drops_pages = t->original.drops_pages;
+        partial_opened(ts->partials, &p->source, t->source);
     }
-    if (tier >= TIERS_MAX || e->tiers[tier] < 0)
+    if (tier >= TIERS_MAX || ts->job->tiers[tier] < 0)
         return -ECANCELED;          /* it has gone since it was claimed */
     t->order.tier = (uint16_t)tier; /* by which a failure is judged */
-    t->tier = e->tiers[tier];
-    t->tier_dev = e->catalog->tiers[tier].dev;
+    t->tier = ts->job->tiers[tier];
+    t->tier_dev = ts->job->catalog->tiers[tier].dev;
     if (place & PLACE_FILE)
         return open_extent(t, p, extent);
     struct part_file *f = &p->files[tier];
     int target = f->fd >= 0 ? f->fd : open_target(t, p, f);
     if (target >= 0 && f->fd < 0)
-        partial_opened(e, &f->fd, target);
+        partial_opened(ts->partials, &f->fd, target);
     return target;
 }
 
 /* partial_borrow - the files with an Extent for one step of a Transfer, until
  * partial_return(); that of the origin if it is needed. */
-int partial_borrow(struct engine *e, struct transfer *t, uint32_t extent, bool source)
+int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
+                   bool source)
 {
     struct partial *p = t->partial;
     partial_return(t);
     pthread_mutex_lock(&p->opening);
-    int target = open_files(e, t, extent, source);
+    int target = open_files(ts, t, extent, source);
     t->source = target < 0 || !source ? -1 : p->source;
     t->target = target < 0 ? -1 : target;
-    t->drops_pages = p->drops_pages;
+    t->original.drops_pages = p->drops_pages;
     pthread_mutex_unlock(&p->opening);
     return target < 0 ? target : 0;
 }
@@ -126,34 +128,4 @@ void partial_return(struct transfer *t)
     t->own_target = false;
     t->source = t->target = -1;
     t->shift = 0;
-}
-
-/* blocks_digest - the checksum of each Block of some. */
-void blocks_digest(const uint8_t *bytes, size_t n, uint64_t *out)
-{
-    for (size_t at = 0; at < n; at += BLOCK_BYTES)
-        *out++ = xxh3(bytes + at, n - at < BLOCK_BYTES ? n - at : BLOCK_BYTES, 0);
-}
-
-/* blocks_same - bytes from a Block on, CHUNK_BYTES at most, are what had come. */
-bool blocks_same(const struct partial *p, uint32_t first, const uint8_t *bytes,
-                 size_t n)
-{
-    uint64_t digests[CHUNK_BYTES / BLOCK_BYTES];
-    size_t count = (n + BLOCK_BYTES - 1) / BLOCK_BYTES;
-    blocks_digest(bytes, n, digests);
-    return memcmp(digests, p->digests + first, count * sizeof(*digests)) == 0;
-}
-
-/* blocks_next_run - takes the next run, of so many at most, out of the bits of some Blocks. */
-struct block_run blocks_next_run(struct block_run all, uint32_t *bits, uint32_t most)
-{
-    struct block_run run = {all.first, 0};
-    while (!(*bits & blocks_mask(run.first, 1)))
-        run.first++;
-    while (run.count < most && run.first + run.count < all.first + all.count &&
-           *bits & blocks_mask(run.first + run.count, 1))
-        run.count++;
-    *bits &= ~blocks_mask(run.first, run.count);
-    return run;
 }

@@ -10,10 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dataplane/transfers/extent_packing.h"
-#include "dataplane/extents/staging_table.h"
 #include "dataplane/base/syscalls.h"
-#include "dataplane/peers/wire.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/transfers/transfer.h"
 #include "shared/progress.h"
 
 enum { CHUNK_BLOCKS = CHUNK_BYTES / BLOCK_BYTES };
@@ -24,62 +25,63 @@ struct moving { /* an Extent, out of the Pool */
 };
 
 /* move_run - moves Blocks; those that are damaged come again. */
-static int move_run(struct engine *e, struct transfer *t, int from,
+static int move_run(struct transfers *ts, struct transfer *t, int from,
                     struct block_run run, uint8_t *buffer)
 {
     struct partial *p = t->partial;
-    size_t n = (size_t)frame_block_bytes(t->size, run.first, run.count);
+    size_t n = (size_t)blocks_bytes(t->original.size, run.first, run.count);
     uint64_t at = (uint64_t)run.first * BLOCK_BYTES;
     if (file_read_at(from, buffer, n, at % EXTENT_BYTES) != (ssize_t)n ||
         !blocks_same(p, run.first, buffer, n))
         return 0;
-    progress_store(e->requests, t->order.file, run.first + run.count);
+    progress_store(ts->job->requests, t->order.file, run.first + run.count);
     t->step = MONARCH_STEP_WRITE;
     int rc = file_write_at(t->target, buffer, n, at);
-    if (!rc && partial_set(e, p, run, p->digests + run.first))
-        partial_hand_complete(e, &t->order, run.first / EXTENT_BLOCKS);
+    if (!rc && partial_set(ts->partials, p, run, p->digests + run.first))
+        partial_hand_complete(ts->partials, &t->order, run.first / EXTENT_BLOCKS);
     return rc;
 }
 
 /* copy_out - moves the Blocks of an Extent out of its file in the Pool. */
-static int copy_out(struct engine *e, struct transfer *t, struct moving m,
+static int copy_out(struct transfers *ts, struct transfer *t, struct moving m,
                     uint8_t *buffer)
 {
     struct block_run all = partial_extent_blocks(t->partial, m.extent);
-    int rc = partial_borrow(e, t, m.extent, false);
+    int rc = partial_borrow(ts, t, m.extent, false);
     while (!rc && m.bits && m.from >= 0) {
-        rc = move_run(e, t, m.from, blocks_next_run(all, &m.bits, CHUNK_BLOCKS),
+        rc = move_run(ts, t, m.from, blocks_next_run(all, &m.bits, CHUNK_BLOCKS),
                       buffer);
-        health_note_step(e, t);
+        health_note_step(ts, t);
     }
     partial_return(t);
     return rc;
 }
 
 /* move - moves an Extent out of the Pool, all of whose Blocks are claimed. */
-static int move(struct engine *e, struct transfer *t, uint32_t extent, uint8_t *buffer)
+static int move(struct transfers *ts, struct transfer *t, uint32_t extent,
+                uint8_t *buffer)
 {
     struct partial *p = t->partial;
     struct moving m = {.extent = extent};
     char name[EXTENT_NAME_BYTES + 1];
     memcpy(name, p->name, REPLICA_NAME_BYTES);
     presence_extent_name(extent, name);
-    pthread_mutex_lock(&e->partials->lock);
+    pthread_mutex_lock(&ts->partials->lock);
     m.bits = atomic_load(&p->words[extent]);
     uint32_t pool = partial_hide_extent(p, extent);
     partial_set_place(p, extent, (uint8_t)p->order.tier);
-    pthread_mutex_unlock(&e->partials->lock);
-    m.from = file_openat(e->tiers[pool], name, O_RDONLY, 0);
-    int rc = copy_out(e, t, m, buffer);
+    pthread_mutex_unlock(&ts->partials->lock);
+    m.from = file_openat(ts->job->tiers[pool], name, O_RDONLY, 0);
+    int rc = copy_out(ts, t, m, buffer);
     if (m.from >= 0)
         close(m.from);
-    partial_remove_extent(e, p, extent, pool);
-    partial_unclaim(e, p, partial_extent_blocks(p, extent), false);
+    partial_remove_extent(ts->partials, p, extent, pool);
+    partial_unclaim(ts->partials, p, partial_extent_blocks(p, extent), false);
     return rc;
 }
 
 /* partial_gather - of a File that was in pieces, moves what the Pool has. */
-int partial_gather(struct engine *e, struct transfer *t, uint8_t *buffer)
+int partial_gather(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     struct partial *p = t->partial;
     int rc = 0;
@@ -87,7 +89,7 @@ int partial_gather(struct engine *e, struct transfer *t, uint8_t *buffer)
         return 0;
     for (uint32_t i = 0; !rc && i < p->extents; i++) {
         if (partial_place(p, i) & PLACE_FILE)
-            rc = engine_stopping(e) ? -ECANCELED : move(e, t, i, buffer);
+            rc = job_stopping(ts->job) ? -ECANCELED : move(ts, t, i, buffer);
     }
     if (!rc)
         atomic_store((_Atomic uint32_t *)&p->part->pieces, 0);

@@ -9,27 +9,27 @@
  *
  * The token of a thread that hangs counts no more than the thread.
  */
-#include "dataplane/api/engine.h"
+#include "dataplane/transfers/transfers.h"
 
 #include <errno.h>
 
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 #include "dataplane/transfers/transfer.h"
 
 static const uint64_t TOKEN_WAIT_NS = SECOND_NS / 10;
 
-static bool is_limited(const struct engine *e)
+static bool is_limited(const struct transfers *ts)
 {
-    return e->options.readers_max != 0;
+    return ts->options.readers_max != 0;
 }
 
 /* count - how many Transfers of a class hold a token, or wait for one. */
-static struct reader_counts count(const struct engine *e)
+static struct reader_counts count(const struct transfers *ts)
 {
     struct reader_counts found = {0};
-    for (uint32_t i = 0; i < e->transfer_count; i++) {
-        const struct transfer *t = &e->transfers[i];
-        bool counts = !t->lost && !e->roots[t->queue].stalled;
+    for (uint32_t i = 0; i < ts->transfer_count; i++) {
+        const struct transfer *t = &ts->transfers[i];
+        bool counts = !t->lost && !ts->roots[t->queue].stalled;
         bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
         found.waiting += counts && t->awaits_token;
         found.reading[background] += counts && t->has_token;
@@ -38,10 +38,10 @@ static struct reader_counts count(const struct engine *e)
 }
 
 /* note_most - what Python leases tokens by. */
-static void note_most(struct engine *e)
+static void note_most(struct transfers *ts)
 {
-    struct reader_counts now = count(e);
-    struct readers *r = &e->readers;
+    struct reader_counts now = count(ts);
+    struct readers *r = &ts->readers;
     uint32_t demand = now.reading[CLASS_DEMAND] + now.waiting;
     uint32_t background = now.reading[CLASS_BACKGROUND];
     r->most[CLASS_DEMAND] = demand > r->most[CLASS_DEMAND] ? demand
@@ -52,28 +52,28 @@ static void note_most(struct engine *e)
 }
 
 /* has_turn - a token is free for a Transfer, and for all that wait and are older. */
-static bool has_turn(const struct engine *e, const struct transfer *t)
+static bool has_turn(const struct transfers *ts, const struct transfer *t)
 {
-    struct reader_counts now = count(e);
+    struct reader_counts now = count(ts);
     uint32_t taken = now.reading[CLASS_DEMAND] + now.reading[CLASS_BACKGROUND];
-    for (uint32_t i = 0; i < e->transfer_count; i++) {
-        const struct transfer *other = &e->transfers[i];
+    for (uint32_t i = 0; i < ts->transfer_count; i++) {
+        const struct transfer *other = &ts->transfers[i];
         taken += other->awaits_token && other != t && other->age < t->age;
     }
-    return taken < e->readers.limit;
+    return taken < ts->readers.limit;
 }
 
 /* wait_for_turn - false: it did not come in time. */
-static bool wait_for_turn(struct engine *e, struct transfer *t)
+static bool wait_for_turn(struct transfers *ts, struct transfer *t)
 {
     const struct timespec until = clock_timespec(clock_ns() + TOKEN_WAIT_NS);
     int rc = 0;
     t->awaits_token = true;
-    note_most(e);
-    while (!has_turn(e, t) && !rc)
-        rc = pthread_cond_timedwait(&e->readers.freed, &e->lock, &until);
+    note_most(ts);
+    while (!has_turn(ts, t) && !rc)
+        rc = pthread_cond_timedwait(&ts->readers.freed, &ts->lock, &until);
     t->awaits_token = false;
-    return has_turn(e, t);
+    return has_turn(ts, t);
 }
 
 static void count_without(struct table *t)
@@ -87,75 +87,75 @@ static void count_without(struct table *t)
 
 /* readers_free - a background Transfer may read: a token is free for which no program
  * waits. The caller holds the lock of the engine. */
-bool readers_free(const struct engine *e)
+bool readers_free(const struct transfers *ts)
 {
-    if (!is_limited(e))
+    if (!is_limited(ts))
         return true;
-    struct reader_counts now = count(e);
+    struct reader_counts now = count(ts);
     return now.waiting + now.reading[CLASS_DEMAND] + now.reading[CLASS_BACKGROUND] <
-           e->readers.limit;
+           ts->readers.limit;
 }
 
 /* readers_reserve - takes the token that a Transfer needs for its next read; the caller
  * holds the lock, and has asked readers_free(). */
-void readers_reserve(struct engine *e, struct transfer *t)
+void readers_reserve(struct transfers *ts, struct transfer *t)
 {
-    if (!is_limited(e) || transfer_is_local(t))
+    if (!is_limited(ts) || transfer_is_local(t))
         return;
     t->has_token = true;
-    note_most(e);
+    note_most(ts);
 }
 
 /* readers_enter - before a read of the origin: takes a token, unless the Transfer has one. */
-void readers_enter(struct engine *e, struct transfer *t)
+void readers_enter(struct transfers *ts, struct transfer *t)
 {
-    if (!is_limited(e) || transfer_is_local(t))
+    if (!is_limited(ts) || transfer_is_local(t))
         return;
-    pthread_mutex_lock(&e->lock);
-    bool right = t->has_token || wait_for_turn(e, t);
+    pthread_mutex_lock(&ts->lock);
+    bool right = t->has_token || wait_for_turn(ts, t);
     t->has_token = true;
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_unlock(&ts->lock);
     if (!right)
-        count_without(e->table);
+        count_without(ts->table);
 }
 
 /* readers_give_back - gives the token back, if it has one. */
-void readers_give_back(struct engine *e, struct transfer *t)
+void readers_give_back(struct transfers *ts, struct transfer *t)
 {
     if (!t->has_token)
         return;
     t->has_token = false;
-    pthread_cond_broadcast(&e->readers.freed);
+    pthread_cond_broadcast(&ts->readers.freed);
 }
 
 /* readers_leave - gives the token back before the Transfer waits for others. */
-void readers_leave(struct engine *e, struct transfer *t)
+void readers_leave(struct transfers *ts, struct transfer *t)
 {
-    if (!is_limited(e))
+    if (!is_limited(ts))
         return;
-    pthread_mutex_lock(&e->lock);
-    readers_give_back(e, t);
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&ts->lock);
+    readers_give_back(ts, t);
+    pthread_mutex_unlock(&ts->lock);
 }
 
-/* monarch_engine_set_readers - gives the node so many tokens; Transfers that hold more
+/* readers_set - gives the node so many tokens; Transfers that hold more
  * finish their reads. Without options.readers_max it has no effect. */
-void monarch_engine_set_readers(struct engine *e, uint32_t n)
+void readers_set(struct transfers *ts, uint32_t n)
 {
-    pthread_mutex_lock(&e->lock);
-    e->readers.limit = n;
-    pthread_cond_broadcast(&e->readers.freed);
-    idle_call_all(e);
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&ts->lock);
+    ts->readers.limit = n;
+    pthread_cond_broadcast(&ts->readers.freed);
+    idle_call_all(ts);
+    pthread_mutex_unlock(&ts->lock);
 }
 
-/* monarch_engine_readers - how many tokens were wanted since the last call. */
-void monarch_engine_readers(struct engine *e, struct monarch_readers *out)
+/* readers_tell - how many tokens were wanted since the last call. */
+void readers_tell(struct transfers *ts, struct monarch_readers *out)
 {
-    struct readers *r = &e->readers;
-    pthread_mutex_lock(&e->lock);
-    struct reader_counts now = count(e);
-    note_most(e);
+    struct readers *r = &ts->readers;
+    pthread_mutex_lock(&ts->lock);
+    struct reader_counts now = count(ts);
+    note_most(ts);
     *out = (struct monarch_readers){
         .reading = now.reading[CLASS_DEMAND] + now.reading[CLASS_BACKGROUND],
         .demand = r->most[CLASS_DEMAND],
@@ -163,6 +163,6 @@ void monarch_engine_readers(struct engine *e, struct monarch_readers *out)
         .lacking = r->lacking,
     };
     r->most[CLASS_DEMAND] = r->most[CLASS_BACKGROUND] = 0;
-    note_most(e);
-    pthread_mutex_unlock(&e->lock);
+    note_most(ts);
+    pthread_mutex_unlock(&ts->lock);
 }

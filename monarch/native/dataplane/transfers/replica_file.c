@@ -7,10 +7,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "dataplane/transfers/packing.h"
-#include "dataplane/extents/replica_state.h"
-#include "dataplane/extents/staging_table.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/extents/replica_state.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/transfers/packing.h"
 #include "dataplane/transfers/transfer.h"
 #include "shared/catalog.h"
 #include "shared/replica_table.h"
@@ -34,7 +34,7 @@ int replica_file_adopt(struct transfer *t, uid_t euid)
         return -errno;
     t->step = MONARCH_STEP_VERIFY;
     if (!S_ISREG(st.st_mode) || (st.st_mode & 07777) != 0400 || st.st_uid != euid ||
-        (uint64_t)st.st_size != t->size)
+        (uint64_t)st.st_size != t->original.size)
         return -EBADMSG;
     t->replica_ino = st.st_ino;
     return st.st_dev == t->tier_dev ? 0 : -EXDEV;
@@ -42,9 +42,9 @@ int replica_file_adopt(struct transfer *t, uid_t euid)
 
 /* create_unnamed - creates a file that no other process can open, truncate or replace,
  * and that the kernel removes if the agent is killed. */
-static int create_unnamed(struct engine *e, struct transfer *t)
+static int create_unnamed(struct transfers *ts, struct transfer *t)
 {
-    if (!e->links_by_path)
+    if (!ts->links_by_path)
         return -EOPNOTSUPP;
     return file_openat(t->tier, ".", O_WRONLY | O_TMPFILE, 0400);
 }
@@ -63,12 +63,12 @@ static int create_named(struct transfer *t)
 }
 
 /* replica_file_create - creates the temporary file, or the frame of a packed Tier. */
-int replica_file_create(struct engine *e, struct transfer *t)
+int replica_file_create(struct transfers *ts, struct transfer *t)
 {
-    if (packing_applies(e, t))
-        return packing_create(e, t);
+    if (packing_applies(ts, t))
+        return packing_create(t);
     t->step = MONARCH_STEP_CREATE;
-    int fd = create_unnamed(e, t);
+    int fd = create_unnamed(ts, t);
     if (fd < 0) /* the error differs between file systems: this one is reliable */
         fd = create_named(t);
     if (fd < 0)
@@ -79,13 +79,13 @@ int replica_file_create(struct engine *e, struct transfer *t)
 
 /* replica_file_write - appends a chunk. If a named file was truncated meanwhile,
  * writing would leave a hole in a file of the right size. */
-int replica_file_write(struct engine *e, struct transfer *t, const void *bytes,
+int replica_file_write(struct transfers *ts, struct transfer *t, const void *bytes,
                        size_t n)
 {
     struct stat st;
     t->step = MONARCH_STEP_WRITE;
     if (t->frame)
-        return packing_write(e, t, bytes, n);
+        return packing_write(ts, t, bytes, n);
     if (t->named && fstat(t->target, &st))
         return -errno;
     if (t->named && (uint64_t)st.st_size != t->offset)
@@ -107,13 +107,14 @@ static int check_name(const struct transfer *t)
 int replica_file_verify(struct transfer *t)
 {
     struct stat st;
-    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, file_time(t->mtime_ns)};
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+                                      file_time(t->original.mtime_ns)};
     t->step = MONARCH_STEP_VERIFY;
     if (t->frame)
         return 0;
     if (futimens(t->target, times) || fstat(t->target, &st))
         return -errno;
-    if ((uint64_t)st.st_size != t->size || (st.st_mode & 07777) != 0400)
+    if ((uint64_t)st.st_size != t->original.size || (st.st_mode & 07777) != 0400)
         return -EBADMSG;
     if (st.st_dev != t->tier_dev)
         return -EXDEV;
@@ -159,9 +160,9 @@ static int link_by_path(const struct transfer *t)
 
 /* link_unnamed - links by the descriptor, in half the time that the path in /proc
  * takes. Before Linux 6.10 that is for root alone; others get ENOENT. */
-static int link_unnamed(struct engine *e, const struct transfer *t)
+static int link_unnamed(struct transfers *ts, const struct transfer *t)
 {
-    if (!atomic_load_explicit(&e->links_by_fd, memory_order_relaxed))
+    if (!atomic_load_explicit(&ts->links_by_fd, memory_order_relaxed))
         return link_by_path(t);
     if (linkat(t->target, "", t->tier, t->name, AT_EMPTY_PATH) == 0)
         return 0;
@@ -169,13 +170,13 @@ static int link_unnamed(struct engine *e, const struct transfer *t)
         return -errno;
     int rc = link_by_path(t);
     if (!rc)
-        atomic_store_explicit(&e->links_by_fd, false, memory_order_relaxed);
+        atomic_store_explicit(&ts->links_by_fd, false, memory_order_relaxed);
     return rc;
 }
 
-static int name_unnamed(struct engine *e, struct transfer *t)
+static int name_unnamed(struct transfers *ts, struct transfer *t)
 {
-    int rc = link_unnamed(e, t);
+    int rc = link_unnamed(ts, t);
     if (rc)
         return rc;
     rc = close_target(t);
@@ -184,40 +185,23 @@ static int name_unnamed(struct engine *e, struct transfer *t)
     return rc;
 }
 
-static int give_name(struct engine *e, struct transfer *t)
+static int give_name(struct transfers *ts, struct transfer *t)
 {
     if (transfer_adopts(t) || t->partial) /* it has its name already */
         return 0;
-    return t->named ? rename_named(t) : name_unnamed(e, t);
-}
-
-/* monarch_engine_forget - removes the inode of a Replica from the table. */
-void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino)
-{
-    pthread_mutex_lock(&e->inodes_lock);
-    replica_remove(e->inodes, tier, ino);
-    pthread_mutex_unlock(&e->inodes_lock);
-}
-
-/* monarch_engine_keep - keeps the inode of a removed Replica, which programs may still
- * have open, until its slot is needed. */
-void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino)
-{
-    pthread_mutex_lock(&e->inodes_lock);
-    replica_keep(e->inodes, tier, ino);
-    pthread_mutex_unlock(&e->inodes_lock);
+    return t->named ? rename_named(t) : name_unnamed(ts, t);
 }
 
 /* make_ready - stores READY, if the order is still that of the File. A copy proves that
  * the Catalog says what the origin says; an adopted Replica does not. */
-static int make_ready(struct engine *e, struct transfer *t)
+static int make_ready(struct transfers *ts, struct transfer *t)
 {
     uint32_t file = t->order.file;
-    _Atomic uint32_t *words = replica_word(e->catalog, 0);
+    _Atomic uint32_t *words = replica_word(ts->job->catalog, 0);
     uint32_t fixed = STATE_WORD(REPLICA_READY, t->order.tier, t->from) |
                      (transfer_is_local(t) ? 0 : STATE_CONFIRMED);
-    if (e->table)
-        return table_publish(e->table, &t->order, fixed);
+    if (ts->table)
+        return table_publish(ts->table, &t->order, fixed);
     if (!replica_state_end(words, file, t->order.word, fixed))
         return -ECANCELED;
     replica_state_wake(words, file);
@@ -226,23 +210,21 @@ static int make_ready(struct engine *e, struct transfer *t)
 
 /* replica_file_publish - inserts the inode, then makes the name, then stores READY: a
  * program that sees a later step finds the results of the earlier ones. */
-int replica_file_publish(struct engine *e, struct transfer *t)
+int replica_file_publish(struct transfers *ts, struct transfer *t)
 {
     uint32_t file = t->order.file, tier = t->order.tier;
     if (t->frame)
-        return packing_publish(e, t);
-    pthread_mutex_lock(&e->inodes_lock);
-    int rc = replica_insert(e->inodes, tier, t->replica_ino, file);
-    pthread_mutex_unlock(&e->inodes_lock);
+        return packing_publish(ts, t);
+    int rc = job_add_inode(ts->job, tier, t->replica_ino, file);
     if (rc)
         return rc;
-    rc = give_name(e, t);
+    rc = give_name(ts, t);
     if (!rc) {
-        rc = make_ready(e, t);
+        rc = make_ready(ts, t);
         if (rc && !transfer_adopts(t))
             unlinkat(t->tier, t->name, 0);
     }
     if (rc)
-        monarch_engine_forget(e, tier, t->replica_ino);
+        job_forget_inode(ts->job, tier, t->replica_ino);
     return rc;
 }

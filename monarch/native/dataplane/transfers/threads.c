@@ -1,9 +1,21 @@
 /* threads.c - how many threads an engine has: those that fill and a few programs need at
- * first, and more where programs would wait for one. */
-#include "dataplane/api/engine.h"
+ * first, and more where programs would wait for one; and how those that copy are woken.
+ *
+ * Threads that copy sleep on a word in the requests segment that says whether one of them
+ * is called. Whoever has work sets it, and wakes one of them if nobody else had set it. A
+ * thread that is woken or is about to sleep clears it first and looks for work then, in
+ * the slots and in the queues: so what was there when it was found set is seen, and there
+ * is one thread on its way at a time, however many programs ask. If there is more work
+ * than it takes, it calls the next one. Both sides change the word by an exchange, so
+ * that one of them sees what the other has stored before.
+ */
+#include "dataplane/transfers/transfers.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+
+#include "dataplane/base/syscalls.h"
 
 /* name_thread - shows in ps -T and in a debugger what a thread is for. */
 static void name_thread(pthread_t thread, uint32_t number)
@@ -15,54 +27,99 @@ static void name_thread(pthread_t thread, uint32_t number)
 }
 
 /* start_one - with all signals blocked: Python's main thread receives them. */
-static int start_one(struct engine *e)
+static int start_one(struct transfers *ts)
 {
-    uint32_t number = e->started;
-    struct worker *w = &e->workers[number];
+    uint32_t number = ts->started;
+    struct worker *w = &ts->workers[number];
     sigset_t all, before;
-    w->engine = e;
+    w->engine = ts->engine;
     w->copies = number > 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&w->thread, NULL, e->thread_body, w);
+    int rc = pthread_create(&w->thread, NULL, ts->thread_body, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
         return -rc;
     name_thread(w->thread, number);
-    e->started++;
-    e->running++;
+    ts->started++;
+    ts->running++;
     return 0;
 }
 
 /* threads_start - starts the threads that are needed and do not run yet. A lower limit of
  * background Transfers needs fewer; but several roots need the share of each. */
-int threads_start(struct engine *e)
+int threads_start(struct transfers *ts)
 {
-    uint32_t kept = e->options.threads - e->options.background_max;
-    uint32_t wanted = 1 + e->background_limit;
+    uint32_t kept = ts->options.threads - ts->options.background_max;
+    uint32_t wanted = 1 + ts->background_limit;
     wanted += kept < DEMAND_THREADS ? kept : DEMAND_THREADS;
-    if (e->root_count > 1)
-        wanted = 1 + e->options.threads;
+    if (ts->job->root_count > 1)
+        wanted = 1 + ts->options.threads;
     int rc = 0;
-    while (!rc && e->started < wanted)
-        rc = start_one(e);
+    while (!rc && ts->started < wanted)
+        rc = start_one(ts);
     return rc;
 }
 
 /* lacks_threads - demand is queued for which no thread is idle. */
-static bool lacks_threads(const struct engine *e)
+static bool lacks_threads(const struct transfers *ts)
 {
     uint32_t queued = 0;
-    for (uint32_t i = 0; i < e->root_count; i++)
-        if (root_has_thread(e, &e->roots[i]))
-            queued += e->roots[i].orders[CLASS_DEMAND].count;
-    return queued > e->idle;
+    for (uint32_t i = 0; i < ts->job->root_count; i++)
+        if (root_has_thread(ts, &ts->roots[i]))
+            queued += ts->roots[i].orders[CLASS_DEMAND].count;
+    return queued > ts->idle;
 }
 
 /* threads_for_demand - starts a thread if programs would wait for one: those that there are
  * may all be in reads that take long. Without it, demand waits for the first that ends. */
-void threads_for_demand(struct engine *e)
+void threads_for_demand(struct transfers *ts)
 {
-    if (e->started <= e->options.threads && !engine_stopping(e) && lacks_threads(e))
-        start_one(e);
+    if (ts->started <= ts->options.threads && !job_stopping(ts->job) &&
+        lacks_threads(ts))
+        start_one(ts);
+}
+
+/* ---- calls ------------------------------------------------------------------------- */
+
+static _Atomic uint32_t *called(const struct transfers *ts)
+{
+    return (_Atomic uint32_t *)&ts->job->requests->called;
+}
+
+/* idle_call - wakes an idle thread, unless one is called that has not looked for work
+ * yet. The caller holds the lock of the engine. Where no thread is idle, none would answer,
+ * and programs would rely on it. */
+void idle_call(struct transfers *ts)
+{
+    if (ts->idle && !atomic_exchange_explicit(called(ts), 1, memory_order_acq_rel))
+        futex_wake(called(ts), 1);
+}
+
+static void call_all(struct transfers *ts)
+{
+    atomic_exchange_explicit(called(ts), 1, memory_order_acq_rel);
+    futex_wake(called(ts), INT_MAX);
+}
+
+/* idle_call_all - lets all idle threads see what is to be done now; under the lock, too. */
+void idle_call_all(struct transfers *ts)
+{
+    if (ts->idle)
+        call_all(ts);
+}
+
+/* idle_answer - who answers a call looks for work afterwards, in the slots and in the
+ * queues: calls are for whoever is first. */
+void idle_answer(struct transfers *ts)
+{
+    atomic_exchange_explicit(called(ts), 0, memory_order_acq_rel);
+    if (job_stopping(ts->job))
+        call_all(ts); /* all of them are to see it */
+}
+
+/* idle_wait - sleeps until there is a call that nobody has answered. */
+void idle_wait(struct transfers *ts, const struct timespec *most)
+{
+    syscall(SYS_futex, called(ts), FUTEX_WAIT, 0, most, NULL, 0);
 }

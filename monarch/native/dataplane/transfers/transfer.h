@@ -6,9 +6,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "dataplane/api/engine.h"
 #include "dataplane/extents/packs.h"
 #include "dataplane/media/seal.h"
+#include "dataplane/sources/origin.h"
+#include "dataplane/transfers/transfers.h"
 
 enum {
     READ_CHUNKS_MAX = 4, /* what is read at once for a program that waits */
@@ -17,8 +18,6 @@ enum {
     TEMPORARY_BYTES = 1 + REPLICA_NAME_BYTES + 1 + 10 + sizeof(".part"),
 };
 
-/* All that is needed of the Catalog is copied here first: a thread whose system call
- * hangs may return when the Catalog is no longer mapped. */
 struct transfer {
     struct monarch_order order;
     uint32_t queue;               /* number of its root, also before it has begun */
@@ -37,11 +36,8 @@ struct transfer {
     bool named; /* the temporary file has a name in the Tier */
     int tier;   /* descriptor of its directory; borrowed */
     int source, target;
-    bool drops_pages; /* of the source, once they are copied */
-    uint64_t dev, ino, size, tier_dev;
-    int64_t mtime_ns, ctime_ns;
-    uid_t owner;
-    uint32_t root;
+    struct original original;
+    uint64_t tier_dev;
     char name[REPLICA_NAME_BYTES + 1];
     char temporary[TEMPORARY_BYTES];
     uint64_t *first_digest,
@@ -83,38 +79,47 @@ static inline bool transfer_is_local(const struct transfer *t)
     return transfer_adopts(t) || transfer_repacks(t);
 }
 
-/* transfer.c: the steps that all Sources have in common, and the copy of the origin */
+/* transfer_steps.c: the steps that all Sources have in common, and the copy of the origin */
 void transfer_init(struct transfer *t, const struct monarch_order *order);
-int transfer_prepare(struct engine *e, struct transfer *t);
-bool transfer_written(const struct engine *e, const struct transfer *t);
-int transfer_publish(struct engine *e, struct transfer *t);
-bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer);
+int transfer_prepare(struct transfers *ts, struct transfer *t);
+bool transfer_written(const struct transfers *ts, const struct transfer *t);
+int transfer_publish(struct transfers *ts, struct transfer *t);
+bool transfer_run(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 void transfer_end(struct transfer *t, int status);
-void transfer_note_read(struct engine *e, struct transfer *t, uint64_t ns,
+void transfer_note_read(struct transfers *ts, struct transfer *t, uint64_t ns,
                         uint32_t chunks);
 
-void transfer_count_read(struct engine *e, struct transfer *t, uint64_t bytes);
-int transfer_add(struct engine *e, struct transfer *t, const uint8_t *bytes, size_t n);
+void transfer_count_read(struct transfers *ts, struct transfer *t, uint64_t bytes);
+int transfer_add(struct transfers *ts, struct transfer *t, const uint8_t *bytes,
+                 size_t n);
 
-int extent_begin(struct engine *e, struct transfer *t,
+int extent_begin(struct transfers *ts, struct transfer *t,
                  const struct monarch_seal *peers);
-int extent_add(struct engine *e, struct transfer *t, const void *bytes, size_t n);
+int extent_add(struct transfers *ts, struct transfer *t, const void *bytes, size_t n);
 int extent_end(struct transfer *t);
-void extent_store(struct engine *e, struct transfer *t);
-struct monarch_seal extent_seal(struct engine *e, uint64_t place);
+void extent_store(struct transfers *ts, struct transfer *t);
+struct monarch_seal extent_seal(struct transfers *ts, uint64_t place);
 
 /* Each of these sets the step of the Transfer and returns 0 or -errno. */
-int origin_open(struct engine *e, struct transfer *t);
-void origin_drop(const struct engine *e, const struct transfer *t, uint64_t offset,
-                 uint64_t n);
-int origin_same(struct transfer *t);
-int origin_unchanged(struct transfer *t);
+int transfer_open_origin(struct transfers *ts, struct transfer *t);
+int transfer_origin_same(struct transfer *t);
+int transfer_origin_unchanged(struct transfer *t);
+void transfer_drop_pages(const struct transfers *ts, const struct transfer *t,
+                         uint64_t offset, uint64_t n);
 
 int replica_file_adopt(struct transfer *t, uid_t euid);
-int replica_file_create(struct engine *e, struct transfer *t);
-int replica_file_write(struct engine *e, struct transfer *t, const void *bytes,
+int replica_file_create(struct transfers *ts, struct transfer *t);
+int replica_file_write(struct transfers *ts, struct transfer *t, const void *bytes,
                        size_t n);
 int replica_file_verify(struct transfer *t);
-int replica_file_publish(struct engine *e, struct transfer *t);
+int replica_file_publish(struct transfers *ts, struct transfer *t);
+
+/* partial_files.c: the files of a large File, for one step of a Transfer */
+int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
+                   bool source);
+void partial_return(struct transfer *t);
+
+/* partial_whole.c */
+int partial_gather(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 
 #endif

@@ -1,4 +1,4 @@
-/* partial.c - which large Files are staged in part: how they begin and end.
+/* partial_life.c - which large Files are staged in part: how they begin and end.
  *
  * A partial Replica is a sparse file of full size under the Replica's own name, which only
  * the agent can write. Its room is given up whole, by removing the file. One lock guards all
@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "dataplane/transfers/extent_packing.h"
-#include "dataplane/extents/staging_table.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/table.h"
 #include "shared/catalog.h"
 
 enum {
@@ -22,27 +22,30 @@ enum {
     POOLED_MAX = 1 << 16, /* half a TB in the Pool */
 };
 
-/* partials_new - for a job with Files that are too large to wait for; NULL for others. */
-int partials_new(struct engine *e, struct partials **out)
+/* partials_new - without a large File in a job that has none, or is ordered by Python. */
+int partials_new(struct job *job, struct table *table, struct packs *packs,
+                 struct partials **out)
 {
-    const struct presence *p = presence_of(e->flags);
-    *out = NULL;
-    if (!p || !p->count || !e->table)
-        return 0;
-    struct partials *all = calloc(1, sizeof(*all));
-    if (!all)
+    const struct presence *p = presence_of(job->flags);
+    struct partials *parts = calloc(1, sizeof(*parts));
+    if (!parts)
         return -ENOMEM;
-    all->all = calloc(p->count, sizeof(struct partial *));
-    all->digests = calloc(p->count, sizeof(*all->digests));
-    all->count = (uint32_t)p->count;
-    pthread_mutex_init(&all->lock, NULL);
-    pthread_cond_init(&all->changed, NULL);
-    *out = all;
-    bool made = all->all && all->digests &&
-                !ring_init(&all->handed, sizeof(struct monarch_order), HANDED_MAX) &&
-                !ring_init(&all->pooled, sizeof(struct pooled_extent), POOLED_MAX) &&
-                !ring_init(&all->to_pack, sizeof(struct pooled_extent), POOLED_MAX) &&
-                !ring_init(&all->refused, sizeof(struct pooled_extent), REFUSED_MAX);
+    *out = parts;
+    parts->job = job;
+    parts->table = table;
+    parts->packs = packs;
+    pthread_mutex_init(&parts->lock, NULL);
+    pthread_cond_init(&parts->changed, NULL);
+    if (!p || !p->count || !table)
+        return 0;
+    parts->all = calloc(p->count, sizeof(struct partial *));
+    parts->digests = calloc(p->count, sizeof(*parts->digests));
+    parts->count = (uint32_t)p->count;
+    bool made = parts->all && parts->digests &&
+                !ring_init(&parts->handed, sizeof(struct monarch_order), HANDED_MAX) &&
+                !ring_init(&parts->pooled, sizeof(struct pooled_extent), POOLED_MAX) &&
+                !ring_init(&parts->to_pack, sizeof(struct pooled_extent), POOLED_MAX) &&
+                !ring_init(&parts->refused, sizeof(struct pooled_extent), REFUSED_MAX);
     return made ? 0 : -ENOMEM;
 }
 
@@ -88,21 +91,22 @@ static void set_ended(struct partials *all, struct partial *p)
 
 /* remove_file - unless the name is that of another file by now, which a Transfer from a peer
  * may have published. */
-static void remove_file(const struct engine *e, const struct partial *p, int tier)
+static void remove_file(const struct partials *parts, const struct partial *p, int tier)
 {
     struct stat st;
     uint64_t ino = p->files[tier].ino;
-    if (ino && fstatat(e->tiers[tier], p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+    if (ino &&
+        fstatat(parts->job->tiers[tier], p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         st.st_ino == ino)
-        unlinkat(e->tiers[tier], p->name, 0);
+        unlinkat(parts->job->tiers[tier], p->name, 0);
 }
 
-static void remove_files(struct engine *e, struct partial *p)
+static void remove_files(struct partials *parts, struct partial *p)
 {
     for (int i = 0; i < TIERS_MAX; i++)
-        remove_file(e, p, i);
+        remove_file(parts, p, i);
     if (p->pieces || p->gathers)
-        partial_leave_places(e, p);
+        partial_leave_places(parts, p);
 }
 
 /* keep_digests - of a Replica that is READY, so that what peers get is what has come. */
@@ -114,71 +118,69 @@ static void keep_digests(struct partials *all, struct partial *p)
 }
 
 /* drop - removes one that has ended and is used by no Transfer; under the lock. */
-static void drop(struct engine *e, struct partial *p)
+static void drop(struct partials *parts, struct partial *p)
 {
-    struct partials *all = e->partials;
-    set_ended(all, p);
-    if (!engine_stopping(e)) /* else the report tells what there was */
+    set_ended(parts, p);
+    if (!job_stopping(parts->job)) /* else the report tells what there was */
         hide(p);
     if (p->status)
-        remove_files(e, p);
+        remove_files(parts, p);
     else
-        keep_digests(all, p);
-    if (p->gathers && !engine_stopping(e)) /* its frames are of no use any more */
-        extents_forget(e, p);
-    close_files(all, p);
-    all->all[p->large] = NULL;
+        keep_digests(parts, p);
+    if (p->gathers && !job_stopping(parts->job)) /* its frames are of no use any more */
+        extents_forget(parts, p);
+    close_files(parts, p);
+    parts->all[p->large] = NULL;
     release(p);
 }
 
 /* partials_free - removes what is not whole; no thread uses it any more. */
-void partials_free(struct engine *e)
+void partials_free(struct partials *parts)
 {
-    struct partials *all = e->partials;
-    if (!all)
+    if (!parts)
         return;
-    for (uint32_t i = 0; all->all && i < all->count; i++) {
-        struct partial *p = all->all[i];
+    for (uint32_t i = 0; parts->all && i < parts->count; i++) {
+        struct partial *p = parts->all[i];
         if (!p)
             continue;
         p->status = p->ended ? p->status : -ECANCELED;
-        drop(e, p);
+        drop(parts, p);
     }
-    for (uint32_t i = 0; all->digests && i < all->count; i++)
-        free(all->digests[i].blocks);
-    pthread_cond_destroy(&all->changed);
-    pthread_mutex_destroy(&all->lock);
-    ring_free(&all->handed);
-    ring_free(&all->pooled);
-    ring_free(&all->to_pack);
-    ring_free(&all->refused);
-    free(all->digests);
-    free(all->all);
-    free(all);
+    for (uint32_t i = 0; parts->digests && i < parts->count; i++)
+        free(parts->digests[i].blocks);
+    pthread_cond_destroy(&parts->changed);
+    pthread_mutex_destroy(&parts->lock);
+    ring_free(&parts->handed);
+    ring_free(&parts->pooled);
+    ring_free(&parts->to_pack);
+    ring_free(&parts->refused);
+    free(parts->digests);
+    free(parts->all);
+    free(parts);
 }
 
 /* partial_applies - the order stages a large File in a Tier, by its Blocks. */
-bool partial_applies(const struct engine *e, const struct monarch_order *order)
+bool partial_applies(const struct partials *parts, const struct monarch_order *order)
 {
-    return e->partials && order->peer == NO_PEER && !(order->kind & MONARCH_ADOPT) &&
-           order->file < e->catalog->file_count &&
-           presence_find(e->flags, order->file) >= 0;
+    return parts->count && order->peer == NO_PEER && !(order->kind & MONARCH_ADOPT) &&
+           order->file < parts->job->catalog->file_count &&
+           presence_find(parts->job->flags, order->file) >= 0;
 }
 
-static struct partial *make(struct engine *e, const struct monarch_order *order,
+static struct partial *make(struct partials *parts, const struct monarch_order *order,
                             uint32_t large)
 {
     struct partial *p = calloc(1, sizeof(*p));
     if (!p)
         return NULL;
-    uint64_t size = e->table->options.sizes[order->file];
+    uint64_t size = parts->table->options.sizes[order->file];
     p->large = large;
     p->blocks = blocks_of(size);
     p->extents = (p->blocks + EXTENT_BLOCKS - 1) / EXTENT_BLOCKS;
-    p->part = presence_part(e->flags, large);
-    p->words = presence_words(e->flags, large);
-    p->places = presence_places(e->flags, large);
-    p->pieces = table_is_in_pieces(e->table, order->file);
+    p->part = presence_part(parts->job->flags, large);
+    p->words = presence_words(parts->job->flags, large);
+    p->places = presence_places(parts->job->flags, large);
+    p->pieces = table_is_in_pieces(parts->table, order->file);
     p->source = -1;
     for (int i = 0; i < TIERS_MAX; i++)
         p->files[i].fd = -1;
@@ -190,7 +192,7 @@ static struct partial *make(struct engine *e, const struct monarch_order *order,
     p->has_checksum = calloc(2 * (size_t)p->extents, 1);
     p->stays_plain = p->has_checksum + p->extents;
     pthread_mutex_init(&p->opening, NULL);
-    catalog_replica_name(e->catalog, order->file, p->name);
+    catalog_replica_name(parts->job->catalog, order->file, p->name);
     if (p->claimed && p->digests && p->has_checksum)
         return p;
     release(p);
@@ -204,11 +206,10 @@ static bool same_word(uint32_t a, uint32_t b)
 
 /* add - the partial Replica of an order, which may be there already; under the lock.
  * NULL: an earlier one of the File is still used, or there is no memory. */
-static struct partial *add(struct engine *e, const struct monarch_order *order)
+static struct partial *add(struct partials *parts, const struct monarch_order *order)
 {
-    struct partials *all = e->partials;
-    uint32_t large = (uint32_t)presence_find(e->flags, order->file);
-    struct partial *p = all->all[large];
+    uint32_t large = (uint32_t)presence_find(parts->job->flags, order->file);
+    struct partial *p = parts->all[large];
     if (p && !p->ended && same_word(p->order.word, order->word) &&
         p->order.tier == order->tier)
         return p;
@@ -216,49 +217,49 @@ static struct partial *add(struct engine *e, const struct monarch_order *order)
         return NULL;
     if (p) {
         p->status = p->ended ? p->status : -ECANCELED;
-        drop(e, p);
+        drop(parts, p);
     }
-    p = make(e, order, large);
+    p = make(parts, order, large);
     if (!p)
         return NULL;
-    all->all[large] = p;
-    extents_restore(e, p);
-    partial_count_new(all, p);
-    partial_set_places(e, p);
-    uint64_t tag = (uint64_t)++all->serial << 32 | part_tag(order->word);
+    parts->all[large] = p;
+    extents_restore(parts, p);
+    partial_count_new(parts, p);
+    partial_set_places(parts, p);
+    uint64_t tag = (uint64_t)++parts->serial << 32 | part_tag(order->word);
     atomic_store_explicit((_Atomic uint64_t *)&p->part->replica, tag,
                           memory_order_release);
     return p;
 }
 
 /* partial_add - begins a partial Replica without any Block. */
-bool partial_add(struct engine *e, const struct monarch_order *order)
+bool partial_add(struct partials *parts, const struct monarch_order *order)
 {
-    pthread_mutex_lock(&e->partials->lock);
-    struct partial *p = add(e, order);
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
+    struct partial *p = add(parts, order);
+    pthread_mutex_unlock(&parts->lock);
     return p != NULL;
 }
 
 /* outdated - the File is not staged by the order any more. */
-static bool outdated(const struct engine *e, const struct monarch_order *order)
+static bool outdated(const struct partials *parts, const struct monarch_order *order)
 {
-    uint32_t word = replica_load(e->catalog, order->file);
+    uint32_t word = replica_load(parts->job->catalog, order->file);
     return STATE_OF(word) != REPLICA_STAGING || !same_word(word, order->word);
 }
 
 /* partial_expect - the same for a Transfer that will bring all Blocks: until it has a thread,
  * programs may ask for those that they need. */
-void partial_expect(struct engine *e, const struct monarch_order *order)
+void partial_expect(struct partials *parts, const struct monarch_order *order)
 {
-    if (order->block_count || !partial_applies(e, order) || outdated(e, order))
+    if (order->block_count || !partial_applies(parts, order) || outdated(parts, order))
         return;
-    pthread_mutex_lock(&e->partials->lock);
-    struct partial *p = add(e, order);
+    pthread_mutex_lock(&parts->lock);
+    struct partial *p = add(parts, order);
     if (p)
-        partial_set_stage(e->partials, p,
+        partial_set_stage(parts, p,
                           (struct stage){.completing = true, .ended = p->ended});
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* spare_files - closes the files of one that no Transfer uses, where many are open. */
@@ -272,98 +273,98 @@ static void spare_files(struct partials *all)
 }
 
 /* find - the partial Replica for a Transfer: Blocks are claimed in one that is there. */
-static struct partial *find(struct engine *e, const struct monarch_order *order)
+static struct partial *find(struct partials *parts, const struct monarch_order *order)
 {
     if (!order->block_count)
-        return add(e, order);
-    int64_t large = presence_find(e->flags, order->file);
-    struct partial *p = large < 0 ? NULL : e->partials->all[large];
+        return add(parts, order);
+    int64_t large = presence_find(parts->job->flags, order->file);
+    struct partial *p = large < 0 ? NULL : parts->all[large];
     return p && !p->ended && same_word(p->order.word, order->word) ? p : NULL;
 }
 
 /* partial_enter - the partial Replica of an order, for one Transfer. -ECANCELED: the
  * generation of the order has passed; -EAGAIN: another generation still uses its file. */
-int partial_enter(struct engine *e, const struct monarch_order *order,
+int partial_enter(struct partials *parts, const struct monarch_order *order,
                   struct partial **out)
 {
-    if (outdated(e, order))
+    if (outdated(parts, order))
         return -ECANCELED;
-    pthread_mutex_lock(&e->partials->lock);
-    struct partial *p = *out = find(e, order);
+    pthread_mutex_lock(&parts->lock);
+    struct partial *p = *out = find(parts, order);
     if (p) {
         p->users++;
         if (!order->block_count)
-            partial_set_stage(e->partials, p,
+            partial_set_stage(parts, p,
                               (struct stage){.completing = true, .ended = p->ended});
     }
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
     return p ? 0 : -EAGAIN;
 }
 
 /* partial_opened - one of its files is open now. */
-void partial_opened(struct engine *e, int *at, int fd)
+void partial_opened(struct partials *parts, int *at, int fd)
 {
-    pthread_mutex_lock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
     *at = fd;
-    e->partials->open++;
-    spare_files(e->partials);
-    pthread_mutex_unlock(&e->partials->lock);
+    parts->open++;
+    spare_files(parts);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* partial_leave - the Transfer does not use it any more. */
-void partial_leave(struct engine *e, struct partial *p, bool completes)
+void partial_leave(struct partials *parts, struct partial *p, bool completes)
 {
-    pthread_mutex_lock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
     p->users--;
     if (completes)
-        partial_set_stage(e->partials, p,
+        partial_set_stage(parts, p,
                           (struct stage){false, p->postponed, p->ended, p->abandoned});
     if (p->ended && !p->users)
-        drop(e, p);
-    pthread_mutex_unlock(&e->partials->lock);
+        drop(parts, p);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* partial_end - it is published, or has failed with `status`; false: it had ended. */
-bool partial_end(struct engine *e, struct partial *p, int status)
+bool partial_end(struct partials *parts, struct partial *p, int status)
 {
-    pthread_mutex_lock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
     bool first = !p->ended;
     if (first) {
-        set_ended(e->partials, p);
+        set_ended(parts, p);
         p->status = status;
         atomic_fetch_add_explicit((_Atomic uint32_t *)&p->part->failures, status != 0,
                                   memory_order_release);
     }
-    pthread_cond_broadcast(&e->partials->changed);
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_cond_broadcast(&parts->changed);
+    pthread_mutex_unlock(&parts->lock);
     return first;
 }
 
 /* partial_ended - whether it has, and how. */
-bool partial_ended(struct engine *e, struct partial *p, int *status)
+bool partial_ended(struct partials *parts, struct partial *p, int *status)
 {
-    pthread_mutex_lock(&e->partials->lock);
+    pthread_mutex_lock(&parts->lock);
     bool ended = p->ended;
     *status = p->status;
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
     return ended;
 }
 
 /* check - one of them; true: it is to be told that the File was written. */
-static bool check(struct engine *e, struct partial *p)
+static bool check(struct partials *parts, struct partial *p)
 {
-    uint32_t word = replica_load(e->catalog, p->order.file);
+    uint32_t word = replica_load(parts->job->catalog, p->order.file);
     bool published = STATE_OF(word) == REPLICA_READY && same_word(word, p->order.word);
-    if (!published && outdated(e, &p->order)) {
+    if (!published && outdated(parts, &p->order)) {
         p->status = -ECANCELED;
-        set_ended(e->partials, p);
+        set_ended(parts, p);
         if (!p->users)
-            drop(e, p);
+            drop(parts, p);
         return false;
     }
-    partial_clear_postponed(e->partials, p);
-    partial_reconsider(e, p);
-    return !p->condemned && table_written(e->table, p->order.file);
+    partial_clear_postponed(parts, p);
+    partial_reconsider(parts, p);
+    return !p->condemned && table_written(parts->table, p->order.file);
 }
 
 /* due - an order for one that is to be looked at by a Transfer. */
@@ -382,49 +383,49 @@ static uint32_t due(struct partial *p, bool condemned, struct monarch_order *out
 
 /* partials_check - ends those whose Files are not staged any more; orders for those that
  * were written meanwhile, whose Transfers will tell Python, or have Extents to complete. */
-uint32_t partials_check(struct engine *e, struct monarch_order *out, uint32_t max)
+uint32_t partials_check(struct partials *parts, struct monarch_order *out, uint32_t max)
 {
     uint32_t n = 0;
-    pthread_mutex_lock(&e->partials->lock);
-    for (uint32_t i = 0; i < e->partials->count && n < max; i++) {
-        struct partial *p = e->partials->all[i];
+    pthread_mutex_lock(&parts->lock);
+    for (uint32_t i = 0; i < parts->count && n < max; i++) {
+        struct partial *p = parts->all[i];
         if (!p || p->ended)
             continue;
-        bool condemned = check(e, p);
-        if (e->partials->all[i] == p && !p->ended)
+        bool condemned = check(parts, p);
+        if (parts->all[i] == p && !p->ended)
             n += due(p, condemned, &out[n]);
     }
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
     return n;
 }
 
 /* give_up - what it holds of a Tier; 0: it is just being published. */
-static uint64_t give_up(struct engine *e, struct partial *p, uint32_t reason)
+static uint64_t give_up(struct partials *parts, struct partial *p, uint32_t reason)
 {
     uint64_t held = (uint64_t)p->present * BLOCK_BYTES;
-    if (!monarch_table_fail(e->table, &p->order, reason, 0))
+    if (!monarch_table_fail(parts->table, &p->order, reason, 0))
         return 0;
     p->status = -ECANCELED;
-    set_ended(e->partials, p);
+    set_ended(parts, p);
     if (!p->users)
-        drop(e, p);
+        drop(parts, p);
     return held;
 }
 
 /* partial_damaged - Blocks of a Replica are not what had come: a partial one is removed, and
  * its File may be staged again; of a READY one Python hears. */
-void partial_damaged(struct engine *e, uint32_t file, const struct held *held)
+void partial_damaged(struct partials *parts, uint32_t file, const struct held *held)
 {
-    int64_t large = presence_find(e->flags, file);
+    int64_t large = presence_find(parts->job->flags, file);
     if (!held->part) {
-        report_file(e, file);
+        parts->job->judge(parts->job->judge_of, file);
         return;
     }
-    pthread_mutex_lock(&e->partials->lock);
-    struct partial *p = e->partials->all[large];
+    pthread_mutex_lock(&parts->lock);
+    struct partial *p = parts->all[large];
     if (p && !p->ended && same_word(p->order.word, held->word))
-        give_up(e, p, REASON_NONE);
-    pthread_mutex_unlock(&e->partials->lock);
+        give_up(parts, p, REASON_NONE);
+    pthread_mutex_unlock(&parts->lock);
 }
 
 /* is_in - some of it is in a Tier, or will be. */
@@ -433,21 +434,21 @@ static bool is_in(const struct partial *p, uint32_t tier)
     return p->pieces ? p->files[tier].ino != 0 : p->order.tier == tier;
 }
 
-/* monarch_engine_drop_partial - removes partial Replicas from a Tier whose memory is needed,
+/* partials_drop - removes partial Replicas from a Tier whose memory is needed,
  * until they have given back so many bytes; their Files are absent for a reason. Returns the
  * bytes: what Transfers still use goes when these end. */
-uint64_t monarch_engine_drop_partial(struct engine *e, uint32_t tier, uint64_t bytes,
-                                     uint32_t reason)
+uint64_t partials_drop(struct partials *parts, uint32_t tier, uint64_t bytes,
+                       uint32_t reason)
 {
     uint64_t freed = 0;
-    if (!e->partials)
+    if (!parts->count)
         return 0;
-    pthread_mutex_lock(&e->partials->lock);
-    for (uint32_t i = 0; i < e->partials->count && freed < bytes; i++) {
-        struct partial *p = e->partials->all[i];
+    pthread_mutex_lock(&parts->lock);
+    for (uint32_t i = 0; i < parts->count && freed < bytes; i++) {
+        struct partial *p = parts->all[i];
         if (p && !p->ended && is_in(p, tier))
-            freed += give_up(e, p, reason);
+            freed += give_up(parts, p, reason);
     }
-    pthread_mutex_unlock(&e->partials->lock);
+    pthread_mutex_unlock(&parts->lock);
     return freed;
 }

@@ -1,14 +1,13 @@
 /* pack_verify.c - decodes a frame of a retained Tier and compares its checksum, for those who
  * look what is retained; no engine uses the segment. */
-#include "dataplane/extents/pack_verify.h"
+#include "dataplane/media/pack_verify.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataplane/media/codec.h"
-#include "dataplane/extents/packs.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/media/codec.h"
 #include "shared/xxh3.h"
 
 /* decode - 0 if all pieces decode to bytes with the checksum of the head. */

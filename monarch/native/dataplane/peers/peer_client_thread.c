@@ -1,4 +1,4 @@
-/* peer_client.c - the threads that fetch Files from peers, and the functions by which
+/* peer_client_thread.c - the threads that fetch Files from peers, and the functions by which
  * Python controls them. */
 #include "dataplane/peers/peer_client.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "dataplane/extents/staging_table.h"
+#include "dataplane/extents/table.h"
 
 static void disconnect(struct receiver *r, uint32_t peer, int status)
 {
@@ -133,24 +133,79 @@ static void check_timeouts(struct client_thread *t, uint64_t now)
     }
 }
 
+/* push - queues an order; false: FETCHES_MAX have not ended. Under the lock. */
+static bool push(struct receiver *r, const struct monarch_order *order)
+{
+    if (r->outstanding == FETCHES_MAX)
+        return false;
+    r->outstanding++;
+    r->background += order->kind & MONARCH_BACKGROUND;
+    r->background_bytes += fetch_background_bytes(r, order->kind, order->file,
+                                                  order->block_count);
+    ring_push(&client_thread_of(r, order->peer)->orders, order);
+    return true;
+}
+
+/* push_alone - queues an order that the table has begun; false: there are too many. */
+static bool push_alone(void *receiver, const struct monarch_order *order)
+{
+    struct receiver *r = receiver;
+    pthread_mutex_lock(&r->lock);
+    bool pushed = push(r, order);
+    pthread_mutex_unlock(&r->lock);
+    if (pushed)
+        poller_wake(&client_thread_of(r, order->peer)->poller);
+    return pushed;
+}
+
+/* wake - lets the threads see what fill may fetch now. */
+static void wake(void *receiver)
+{
+    struct receiver *r = receiver;
+    for (uint32_t i = 0; i < r->options.threads; i++)
+        poller_wake(&r->threads[i].poller);
+}
+
+/* want_later - a program waits for Blocks that fill has ordered: whoever is asked for them
+ * hears it. */
+static void want_later(void *receiver, const struct block_want *wanted)
+{
+    struct receiver *r = receiver;
+    pthread_mutex_lock(&r->lock);
+    for (uint32_t i = 0; i < r->options.threads; i++)
+        ring_push(&r->threads[i].wants, wanted); /* too many: these stay background */
+    pthread_mutex_unlock(&r->lock);
+    wake(r);
+}
+
+/* has_room - what is fetched unasked leaves connections for what programs ask. */
+static bool has_room(void *receiver)
+{
+    struct receiver *r = receiver;
+    pthread_mutex_lock(&r->lock);
+    bool room = r->background < HINTED_MAX && r->background_bytes < HINTED_BYTES_MAX;
+    pthread_mutex_unlock(&r->lock);
+    return room;
+}
+
 /* fetch_unasked - begins what fill may fetch now; true: more may follow by and by. */
 static bool fetch_unasked(struct receiver *r)
 {
-    struct engine *e = r->engine;
+    struct demand *d = r->demand;
     struct monarch_order order;
-    pthread_mutex_lock(&e->lock);
+    pthread_mutex_lock(&d->transfers->lock);
     pthread_mutex_lock(&r->lock);
     uint64_t count = r->background, bytes = r->background_bytes;
     pthread_mutex_unlock(&r->lock);
-    uint64_t room = fill_fetch_room(e, count, bytes);
-    for (; room && fill_fetch(e, &order); room--) {
-        bool pushed = order.peer == NO_PEER ? scheduler_push(e, &order)
-                                            : receiver_push(r, &order);
+    uint64_t room = fill_fetch_room(d, count, bytes);
+    for (; room && fill_fetch(d, &order); room--) {
+        bool pushed = order.peer == NO_PEER ? scheduler_push(d->transfers, &order)
+                                            : push_alone(r, &order);
         if (!pushed)
-            monarch_table_fail(e->table, &order, REASON_NONE, 1);
+            monarch_table_fail(d->table, &order, REASON_NONE, 1);
     }
-    bool more = e->fill.to_fetch.next < e->fill.to_fetch.count && !e->fill.paused;
-    pthread_mutex_unlock(&e->lock);
+    bool more = d->fill.to_fetch.next < d->fill.to_fetch.count && !d->fill.paused;
+    pthread_mutex_unlock(&d->transfers->lock);
     return more;
 }
 
@@ -164,7 +219,7 @@ static void run_periodic(struct client_thread *t, uint64_t *checked,
         *checked = now;
         check_timeouts(t, now);
         pthread_mutex_lock(&r->lock);
-        completions_expire(r->engine, &r->done);
+        completions_expire(r->demand->transfers, &r->done);
         pthread_mutex_unlock(&r->lock);
     }
     if (now - *signalled >= SIGNAL_MS * MS_NS) {
@@ -203,7 +258,7 @@ static void *run_client(void *own)
         }
         if (woken)
             take_items(t);
-        fills = t->number == 0 && r->engine->table && fetch_unasked(r);
+        fills = t->number == 0 && r->demand->table && fetch_unasked(r);
         run_periodic(t, &checked, &signalled);
     }
     return NULL;
@@ -269,19 +324,19 @@ static bool usable(const struct monarch_receiver_options *o)
            o->threads <= CLIENT_THREADS_MAX && o->sealed <= 1;
 }
 
-/* monarch_receiver_new - starts a client that fetches into the Tiers of an engine,
+/* receiver_new - starts a client that fetches into the Tiers of an engine,
  * which must outlive it. -EINVAL: invalid options, or seals or checksums that the
  * engine does not make. */
-int monarch_receiver_new(struct engine *e,
-                         const struct monarch_receiver_options *options,
-                         struct receiver **out)
+int receiver_new(struct demand *d, const struct monarch_receiver_options *options,
+                 struct receiver **out)
 {
-    if (!usable(options) || (options->sealed ? !e->sealer : e->options.seals_only))
+    if (!usable(options) ||
+        (options->sealed ? !d->transfers->sealer : d->transfers->options.seals_only))
         return -EINVAL;
     struct receiver *r = calloc(1, sizeof(*r));
     if (!r)
         return -ENOMEM;
-    r->engine = e;
+    r->demand = d;
     r->options = *options;
     r->event_fd.fd = -1;
     int rc = init_queues(r);
@@ -291,9 +346,13 @@ int monarch_receiver_new(struct engine *e,
         monarch_receiver_free(r);
         return rc;
     }
-    pthread_mutex_lock(&e->lock);
-    e->receiver = r;
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&d->transfers->lock);
+    d->fetcher = (struct fetcher){.of = r,
+                                  .push = push_alone,
+                                  .want = want_later,
+                                  .wake = wake,
+                                  .has_room = has_room};
+    pthread_mutex_unlock(&d->transfers->lock);
     *out = r;
     return 0;
 }
@@ -329,48 +388,6 @@ int monarch_receiver_disconnect(struct receiver *r, uint32_t peer)
     return push_command(r, &(struct peer_command){.fd = -1, .peer = peer});
 }
 
-/* push - queues an order; false: FETCHES_MAX have not ended. Under the lock. */
-static bool push(struct receiver *r, const struct monarch_order *order)
-{
-    if (r->outstanding == FETCHES_MAX)
-        return false;
-    r->outstanding++;
-    r->background += order->kind & MONARCH_BACKGROUND;
-    r->background_bytes += fetch_background_bytes(r, order->kind, order->file,
-                                                  order->block_count);
-    ring_push(&client_thread_of(r, order->peer)->orders, order);
-    return true;
-}
-
-/* receiver_push - queues an order that the table has begun; false: there are too many. */
-bool receiver_push(struct receiver *r, const struct monarch_order *order)
-{
-    pthread_mutex_lock(&r->lock);
-    bool pushed = push(r, order);
-    pthread_mutex_unlock(&r->lock);
-    if (pushed)
-        poller_wake(&client_thread_of(r, order->peer)->poller);
-    return pushed;
-}
-
-/* receiver_want_blocks - a program waits for Blocks that fill has ordered: whoever is asked
- * for them hears it. */
-void receiver_want_blocks(struct receiver *r, const struct block_want *wanted)
-{
-    pthread_mutex_lock(&r->lock);
-    for (uint32_t i = 0; i < r->options.threads; i++)
-        ring_push(&r->threads[i].wants, wanted); /* too many: these stay background */
-    pthread_mutex_unlock(&r->lock);
-    receiver_wake(r);
-}
-
-/* receiver_wake - lets the threads see what fill may fetch now. */
-void receiver_wake(struct receiver *r)
-{
-    for (uint32_t i = 0; i < r->options.threads; i++)
-        poller_wake(&r->threads[i].poller);
-}
-
 /* monarch_receiver_submit - queues orders and returns how many it accepted: all, unless
  * FETCHES_MAX are not collected yet. */
 uint32_t monarch_receiver_submit(struct receiver *r, const struct monarch_order *orders,
@@ -398,10 +415,10 @@ void monarch_receiver_traffic(const struct receiver *r, struct monarch_traffic *
  * fetches leave no file. */
 void monarch_receiver_free(struct receiver *r)
 {
-    pthread_mutex_lock(&r->engine->lock);
-    if (r->engine->receiver == r)
-        r->engine->receiver = NULL;
-    pthread_mutex_unlock(&r->engine->lock);
+    pthread_mutex_lock(&r->demand->transfers->lock);
+    if (r->demand->fetcher.of == r)
+        r->demand->fetcher.of = NULL;
+    pthread_mutex_unlock(&r->demand->transfers->lock);
     for (uint32_t i = 0; i < r->options.threads; i++)
         poller_stop(&r->threads[i].poller);
     for (uint32_t i = 0; r->connections && i < r->options.peers; i++)

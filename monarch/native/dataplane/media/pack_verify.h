@@ -2,6 +2,7 @@
 #ifndef MONARCH_PACK_VERIFY_H
 #define MONARCH_PACK_VERIFY_H
 
+#include "dataplane/media/codec.h"
 #include "dataplane/media/pack_index.h"
 
 MONARCH_API int monarch_pack_verify(int fd, const struct monarch_pack_entry *one,

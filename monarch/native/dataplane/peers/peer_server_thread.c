@@ -1,4 +1,4 @@
-/* peer_server.c - the thread that serves peers, and the functions by which Python
+/* peer_server_thread.c - the thread that serves peers, and the functions by which Python
  * controls it. */
 #include "dataplane/peers/peer_server.h"
 
@@ -146,7 +146,7 @@ static void *run_server(void *server)
             continue;
         tick = now;
         retry_all(s);
-        open_replicas_sweep(s->engine, s->replicas);
+        open_replicas_sweep(s->demand->job, s->replicas);
     }
     return NULL;
 }
@@ -156,22 +156,22 @@ static bool usable(const struct monarch_server_options *o)
     return o->peers > 0 && o->connections > 0 && o->connections <= CONNECTIONS_MAX;
 }
 
-/* monarch_server_new - starts a server of the Replicas of an engine, which must outlive
+/* server_new - starts a server of the Replicas of an engine, which must outlive
  * it. -EINVAL: invalid options. */
-int monarch_server_new(struct engine *e, const struct monarch_server_options *options,
-                       struct server **out)
+int server_new(struct demand *d, const struct monarch_server_options *options,
+               struct server **out)
 {
     if (!usable(options))
         return -EINVAL;
     struct server *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
-    s->engine = e;
+    s->demand = d;
     s->options = *options;
     open_replicas_init(s->replicas);
     pthread_mutex_init(&s->lock, NULL);
     int rc = poller_open(&s->poller);
-    state_watch_add(&s->watch, e->catalog, &s->poller);
+    state_watch_add(&s->watch, d->job->catalog, &s->poller);
     s->traffic = calloc(options->peers, sizeof(*s->traffic));
     s->connections = calloc(options->connections, sizeof(void *));
     if (!rc &&

@@ -1,4 +1,4 @@
-/* packs.c - the pack files of packed Tiers.
+/* pack_segments.c - the pack files of packed Tiers.
  *
  * A segment is appended to until it is full, and never rewritten. Where a frame stands is
  * known here only; whether a File has one, the staging table says. A segment stays open, so
@@ -13,12 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dataplane/media/codec.h"
-#include "dataplane/api/engine.h"
-#include "dataplane/media/pack_index.h"
-#include "dataplane/extents/packs_state.h"
-#include "dataplane/extents/staging_table.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/extents/packs_state.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/media/codec.h"
+#include "dataplane/media/pack_index.h"
 #include "shared/xxh3.h"
 
 enum {
@@ -43,7 +42,7 @@ static int add_packing(struct packs *p, const struct monarch_packing *one)
 static int check_rules(const struct packs *p, const struct packed_codec *codecs)
 {
     const uint8_t *rules = codecs[0].packing.rules;
-    for (uint64_t i = 0; rules && i < p->engine->catalog->file_count; i++)
+    for (uint64_t i = 0; rules && i < p->job->catalog->file_count; i++)
         if (rules[i] >= RULES_MAX || !codecs[rules[i]].given)
             return -EINVAL;
     return 0;
@@ -51,23 +50,26 @@ static int check_rules(const struct packs *p, const struct packed_codec *codecs)
 
 /* packs_new - for an engine whose options say which Tiers are packed. -EINVAL: there is no
  * such Tier, rule or codec; -ENOSYS: this node has not the library of the codec. */
-int packs_new(struct engine *e, struct packs **out)
+int packs_new(const struct job *job, struct table *table, const struct packings *how,
+              struct packs **out)
 {
     struct packs *p = calloc(1, sizeof(*p));
     if (!p)
         return -ENOMEM;
     *out = p;
-    p->engine = e;
+    p->job = job;
+    p->table = table;
     pthread_mutex_init(&p->lock, NULL);
-    p->places = calloc(e->table->options.first[e->catalog->file_count] + 1,
+    p->places = calloc(p->table->options.first[p->job->catalog->file_count] + 1,
                        sizeof(*p->places));
     p->segments = calloc(SEGMENTS_MAX, sizeof(*p->segments));
     if (!p->places || !p->segments ||
-        ring_init(&p->waiting, sizeof(uint32_t), (uint32_t)e->catalog->file_count + 1))
+        ring_init(&p->waiting, sizeof(uint32_t),
+                  (uint32_t)p->job->catalog->file_count + 1))
         return -ENOMEM;
     int rc = 0;
-    for (uint32_t i = 0; !rc && i < e->options.packing_count; i++)
-        rc = add_packing(p, &e->options.packings[i]);
+    for (uint32_t i = 0; !rc && i < how->count; i++)
+        rc = add_packing(p, &how->all[i]);
     for (uint32_t i = 0; !rc && i < TIERS_MAX; i++)
         rc = check_rules(p, p->tiers[i].codecs);
     return rc;
@@ -94,9 +96,8 @@ void packs_free(struct packs *p)
     }
     for (uint32_t i = 0; i < TIERS_MAX * RULES_MAX; i++)
         free_spare(&p->tiers[i / RULES_MAX].codecs[i % RULES_MAX]);
-    uint64_t rows = p->digests
-                        ? packs_row(p, (uint32_t)p->engine->catalog->file_count, 0)
-                        : 0;
+    uint64_t rows = p->digests ? packs_row(p, (uint32_t)p->job->catalog->file_count, 0)
+                               : 0;
     for (uint64_t i = 0; i < rows; i++)
         free(p->digests[i]);
     free(p->digests);
@@ -126,7 +127,7 @@ static int create_segment(struct packs *p, uint32_t tier)
     int fd = -EEXIST;
     while (fd == -EEXIST && p->name < 10 * SEGMENTS_MAX) {
         snprintf(name, sizeof(name), "segment-%06u.pack", p->name++);
-        fd = file_openat(p->engine->tiers[tier], name, O_RDWR | O_CREAT | O_EXCL, 0600);
+        fd = file_openat(p->job->tiers[tier], name, O_RDWR | O_CREAT | O_EXCL, 0600);
     }
     return fd;
 }
@@ -152,10 +153,9 @@ static int64_t open_segment(struct packs *p, uint32_t tier)
 static uint64_t segment_bytes(const struct packs *p, uint32_t tier)
 {
     struct monarch_account a;
-    monarch_table_account(p->engine->table, tier, &a);
+    monarch_table_account(p->table, tier, &a);
     uint64_t part = a.capacity / SEGMENT_PARTS;
-    uint64_t least = p->engine->table->evicts[tier] ? SEGMENT_BYTES_LRU
-                                                    : SEGMENT_BYTES_MIN;
+    uint64_t least = p->table->evicts[tier] ? SEGMENT_BYTES_LRU : SEGMENT_BYTES_MIN;
     part = part < least ? least : part;
     return part < SEGMENT_BYTES_MAX ? part : SEGMENT_BYTES_MAX;
 }
@@ -178,8 +178,7 @@ static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
         if (opened < 0)
             return (int)opened;
         t->segment = (uint32_t)opened;
-        p->segments[opened - 1].rounded = table_round_pack(p->engine->table, tier,
-                                                           true);
+        p->segments[opened - 1].rounded = table_round_pack(p->table, tier, true);
     }
     struct pack_segment *s = &p->segments[t->segment - 1];
     *out = (struct frame_place){t->segment, (uint32_t)s->bytes, (uint32_t)bytes};
@@ -195,9 +194,9 @@ uint64_t packs_empty(struct packs *p, uint32_t number)
     uint64_t freed = pack_room_empty(s);
     if (p->tiers[s->tier].segment == number)
         p->tiers[s->tier].segment = 0;
-    table_give_room(p->engine->table, s->tier, freed);
+    table_give_room(p->table, s->tier, freed);
     if (s->rounded)
-        s->rounded = table_round_pack(p->engine->table, s->tier, false);
+        s->rounded = table_round_pack(p->table, s->tier, false);
     return freed;
 }
 
@@ -215,7 +214,7 @@ static void bury(struct packs *p, const struct frame_place *place)
 {
     struct pack_segment *s = &p->segments[place->segment - 1];
     if (!s->dropped)
-        table_give_room(p->engine->table, s->tier,
+        table_give_room(p->table, s->tier,
                         pack_room_bury(s, place->offset, place->bytes));
 }
 
@@ -229,7 +228,7 @@ static void take_back(struct packs *p, const struct frame_place *place)
         s->bytes = place->offset;
     } else if (!s->dropped) {
         s->room += place->bytes;
-        table_add_room(p->engine->table, s->tier, place->bytes);
+        table_add_room(p->table, s->tier, place->bytes);
         bury(p, place);
     }
     settle(p, place->segment);
@@ -283,14 +282,14 @@ static void let_go(struct packs *p, uint64_t row)
 /* packs_row - that of an Extent of a File. */
 uint64_t packs_row(const struct packs *p, uint32_t file, uint32_t extent)
 {
-    return p->engine->table->options.first[file] + extent;
+    return p->table->options.first[file] + extent;
 }
 
 /* packs_file - the File of a row. */
 uint32_t packs_file(const struct packs *p, uint64_t row)
 {
-    const uint64_t *first = p->engine->table->options.first;
-    uint64_t low = 0, high = p->engine->catalog->file_count;
+    const uint64_t *first = p->table->options.first;
+    uint64_t low = 0, high = p->job->catalog->file_count;
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
         *(first[middle] <= row ? &low : &high) = middle;
@@ -335,7 +334,7 @@ static bool is_there(const struct packs *p, const struct frame_place *place)
     struct monarch_account a;
     if (!place->segment)
         return false;
-    monarch_table_account(p->engine->table, p->segments[place->segment - 1].tier, &a);
+    monarch_table_account(p->table, p->segments[place->segment - 1].tier, &a);
     return a.in_service;
 }
 

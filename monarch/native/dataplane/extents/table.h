@@ -1,4 +1,4 @@
-/* staging_table.h - the table by which the data plane stages Files without Python: where
+/* table.h - the table by which the data plane stages Files without Python: where
  * each goes, whom to ask for it, and the room of the Tiers. */
 #ifndef MONARCH_STAGING_TABLE_H
 #define MONARCH_STAGING_TABLE_H
@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "dataplane/api/api.h"
+#include "dataplane/extents/table_api.h"
 #include "shared/layout.h"
 
 enum { PAGE_BYTES = 4096, PEERS_MAX = 1 << 16, PACKED_DUE = 0x80 };

@@ -1,8 +1,11 @@
-/* api_peers.h - the part of libmonarch.so's interface by which nodes serve each other. */
-#ifndef MONARCH_DATAPLANE_API_PEERS_H
-#define MONARCH_DATAPLANE_API_PEERS_H
+/* peers_api.h - the part of libmonarch.so's interface by which nodes serve each other. */
+#ifndef MONARCH_PEERS_API_H
+#define MONARCH_PEERS_API_H
 
-#include "dataplane/api/api.h"
+#include <stdint.h>
+
+#include "dataplane/base/export.h"
+#include "dataplane/extents/order_api.h"
 
 /* Counts of one peer; a count that only one side has is 0 at the other. */
 struct monarch_traffic {
@@ -34,21 +37,16 @@ struct monarch_receiver_options {
     uint32_t sealed;     /* 1: Extents are verified by their seals */
 };
 
+struct monarch_completion;
 struct server;
 struct receiver;
 
-MONARCH_API int monarch_server_new(struct engine *e,
-                                   const struct monarch_server_options *options,
-                                   struct server **out);
 MONARCH_API int monarch_server_adopt(struct server *s, uint32_t peer, int fd);
 MONARCH_API int monarch_server_drop(struct server *s, uint32_t peer);
 MONARCH_API void monarch_server_traffic(const struct server *s,
                                         struct monarch_traffic *out);
 MONARCH_API void monarch_server_free(struct server *s);
 
-MONARCH_API int monarch_receiver_new(struct engine *e,
-                                     const struct monarch_receiver_options *options,
-                                     struct receiver **out);
 MONARCH_API int monarch_receiver_event_fd(const struct receiver *r);
 MONARCH_API int monarch_receiver_connect(struct receiver *r, uint32_t peer, int fd);
 MONARCH_API int monarch_receiver_disconnect(struct receiver *r, uint32_t peer);

@@ -1,0 +1,27 @@
+/* packed_extents.h - Extents of large Files in packed Tiers. */
+#ifndef MONARCH_PACKED_EXTENTS_H
+#define MONARCH_PACKED_EXTENTS_H
+
+#include "dataplane/extents/partial.h"
+
+/* The callers of the first four but the first hold the lock of the partial Replicas. */
+bool extent_is_packed(struct partials *parts, uint32_t file, uint32_t extent);
+bool extent_goes_packed(struct partials *parts, const struct partial *p,
+                        uint32_t extent);
+void extent_came(struct partials *parts, struct partial *p, uint32_t extent);
+void extents_forget(struct partials *parts, const struct partial *p);
+void extent_forget(struct partials *parts, uint32_t file, uint32_t extent);
+bool extents_wait(const struct partials *parts);
+bool extent_next(struct partials *parts, struct monarch_order *out);
+void extent_packing_undo(struct partials *parts, const struct monarch_order *order);
+void extent_packing_end(struct partials *parts, struct partial *p, uint32_t extent);
+uint32_t extent_claim_piece(struct partials *parts, struct partial *p,
+                            struct block_run piece, struct block_run asked);
+bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
+                         uint32_t blocks);
+const uint64_t *extent_digests(const struct partials *parts, uint32_t file,
+                               uint32_t extent);
+uint32_t extent_packing_wanted(struct partials *parts, uint32_t file, uint32_t *tier);
+void extents_restore(struct partials *parts, struct partial *p);
+
+#endif

@@ -1,0 +1,75 @@
+/* transfers_api.h - what Python says of Transfers, and is told of them. */
+#ifndef MONARCH_TRANSFERS_API_H
+#define MONARCH_TRANSFERS_API_H
+
+#include <stdint.h>
+
+#include "dataplane/extents/packs.h"
+#include "dataplane/media/seal.h"
+
+struct monarch_options {
+    uint32_t threads;
+    uint32_t background_max; /* what monarch_engine_set_background() may permit */
+    uint64_t bandwidth_bytes_per_s; /* of background copies; 0 = unlimited */
+    uint64_t *digests;              /* one per Extent of every File; borrowed */
+    const uint64_t *digest_first;   /* per File: its first digest; borrowed */
+    const uint8_t *seal_key;    /* SEAL_KEY_BYTES, copied; NULL: no seals are made */
+    struct monarch_seal *seals; /* one per Extent, as the digests; borrowed */
+    uint32_t seals_only;        /* 1: no checksums are computed */
+    uint32_t background_first;  /* running background Transfers at first */
+    uint32_t readers_max;       /* of the origin at once, at first; 0: no limit */
+    uint32_t retains;           /* 1: segments get an index when the engine ends */
+    struct table *table;        /* borrowed; NULL: Python orders every Transfer */
+    const struct monarch_packing *packings; /* borrowed */
+    uint64_t packing_count;
+};
+
+/* Which origins do not answer, and how many Transfers hang in system calls. */
+struct monarch_health {
+    uint64_t stalled;      /* a bit per root: no Transfer makes progress */
+    uint32_t stuck_demand; /* Transfers that may never end, by class */
+    uint32_t stuck_background;
+};
+
+/* Tokens to read the origin: how many are in use now, and how many were wanted at once
+ * since the last call. */
+struct monarch_readers {
+    uint32_t reading;
+    uint32_t demand, background;
+    uint32_t lacking; /* 1: background Transfers would begin with more tokens */
+};
+
+enum { SLOWEST_MAX = 10 }; /* the slowest copies that an engine remembers */
+
+/* What the origin has given since the engine has begun. A read is a copy of a File; of a
+ * background copy each step, which is a chunk. */
+enum {
+    PACE_FILES, /* copies that have ended well */
+    PACE_READS,
+    PACE_BYTES,
+    PACE_NS,      /* the sum of the durations of reads */
+    PACE_FILL_NS, /* that of background copies among them */
+    PACE_STALE,   /* reads that began under another limit of background copies */
+    PACE_COUNT,
+};
+
+struct monarch_completion { /* of an order that has failed or is to be reported */
+    uint32_t file;
+    uint16_t tier;
+    uint8_t kind, step;
+    uint32_t peer;
+    uint32_t word;
+    int32_t status;   /* 0: READY is published; -ESTALE: the origin differs from the
+                         Catalog; -EBADMSG: the copy is wrong; at MONARCH_STEP_READ of a
+                         peer the status of its reply, or the error of the connection;
+                         else -errno */
+    uint32_t expired; /* 1: Python was silent, its File is absent and busy already */
+    uint32_t blocks;  /* of how many Blocks it was; 0: of the whole File */
+    uint32_t
+        alone; /* 1: it tells of the Tier alone; the Transfer of the File goes on */
+    uint64_t bytes; /* read from the origin or received, also by a failed Transfer */
+    uint64_t ns;    /* running time, without the time in which it was parked */
+    uint64_t ended_ns;
+};
+
+#endif
