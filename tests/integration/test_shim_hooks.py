@@ -10,7 +10,7 @@ import pytest
 from support.shim_fixtures import NATIVE, Board
 
 HOOKS = re.findall(
-    r"^HOOK\([^,]*,\s*(\w+),", (NATIVE / "shim" / "hooks.def").read_text(), re.M
+    r"^HOOK\([^,]*,\s*(\w+),", (NATIVE / "shim/base/hooks.def").read_text(), re.M
 )
 OPENS = [
     *("open", "open64", "openat", "openat64", "__open", "__open64"),

@@ -142,7 +142,7 @@ def board(tmp_path: Path) -> Iterator[Board]:
 
 
 def test_parts_of_the_shim_pass_on_the_other_machine(board: Board) -> None:
-    parts = [NATIVE / "shim" / f"{part}.c" for part in PARTS]
+    parts = [path for part in PARTS for path in NATIVE.glob(f"shim/*/{part}.c")]
     program = there("test_route", SOURCES / "test_route.c", *parts, *BOARD, *SHARED)
     board.run_dir.mkdir(mode=0o700)
 
@@ -153,7 +153,7 @@ def test_parts_of_the_shim_pass_on_the_other_machine(board: Board) -> None:
 
 def shim(make: Build) -> Path:
     hidden = ("-fvisibility=hidden", "-ftls-model=initial-exec", "-U_FORTIFY_SOURCE")
-    sources = [*sorted(NATIVE.glob("shim/*.c")), *SHARED]
+    sources = [*sorted(NATIVE.glob("shim/*/*.c")), *SHARED]
     return make("libmonarch_shim.so", *sources, *hidden, shared=True)
 
 

@@ -33,7 +33,7 @@ MODES = {
 
 def program_of_parts(compiled: Compile, name: str, mode: str) -> Path:
     """A program with the parts, which are compiled once for each mode."""
-    sources = [NATIVE / "shim" / f"{part}.c" for part in PARTS]
+    sources = [path for part in PARTS for path in NATIVE.glob(f"shim/*/{part}.c")]
     sources += map(Path, (*BOARD, *SHARED))
     parts = compiler.objects((*BASE, *WARNINGS, *MODES[mode]), sources)
     words = [*map(str, parts), *MODES[mode]]

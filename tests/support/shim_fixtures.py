@@ -30,7 +30,7 @@ Compile = Callable[..., Path]
 
 def build_shim(*flags: str) -> Path:
     """Builds the Shim as CMake does, with more flags if any."""
-    sources = [str(path) for path in sorted((NATIVE / "shim").glob("*.c"))]
+    sources = [str(path) for path in sorted((NATIVE / "shim").glob("*/*.c"))]
     hidden = ("-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec")
     link = ("-shared", "-Wl,-z,relro,-z,now,-z,nodelete", "-Wl,--no-as-needed")
     command = [*BASE, *hidden, "-U_FORTIFY_SOURCE", *flags, *link]

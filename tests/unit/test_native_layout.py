@@ -122,7 +122,7 @@ def test_every_enum_of_the_headers_has_its_class() -> None:
 
 
 def test_counters_come_in_the_order_of_their_numbers() -> None:
-    text = (SOURCES / "shared" / "counters.def").read_text()
+    text = (SOURCES / "shared" / "counter_names.def").read_text()
 
     names = re.findall(r"^COUNTER\((\w+),", text, re.M)
 

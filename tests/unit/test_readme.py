@@ -229,7 +229,7 @@ def test_each_place_that_the_architecture_names_is_there() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     named = set(re.findall(r"`([\w./]+(?:\.(?:py|c|h|def)|/))`", text))
     native = ROOT / "monarch" / "native"
-    homes = (ROOT, ROOT / "monarch", native, native / "shim")
+    homes = (ROOT, ROOT / "monarch", native)
 
     assert len(named) > 30
     assert [n for n in named if not any((h / n).exists() for h in homes)] == []

@@ -379,7 +379,7 @@ struct requests {
 
 enum counter {
 #define COUNTER(name, unit, text) COUNTER_##name,
-#include "counters.def"
+#include "counter_names.def"
 #undef COUNTER
     COUNTER_COUNT
 };

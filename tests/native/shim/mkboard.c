@@ -35,7 +35,7 @@ static bool never, silent;
 
 static const char *const counter_names[] = {
 #define COUNTER(name, unit, text) #name,
-#include "shared/counters.def"
+#include "shared/counter_names.def"
 #undef COUNTER
 };
 

@@ -10,10 +10,10 @@
 
 #include "board_build.h"
 #include "../shared/check.h"
-#include "shim/mark.h"
-#include "shim/mounts.h"
-#include "shim/process.h"
-#include "shim/segments.h"
+#include "shim/names/mark.h"
+#include "shim/names/mounts.h"
+#include "shim/base/process.h"
+#include "shim/names/segments.h"
 
 enum { THREADS = 4, ROUNDS = 24, DISTINCT = 3000 };
 

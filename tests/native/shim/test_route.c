@@ -11,10 +11,10 @@
 
 #include "board_build.h"
 #include "../shared/check.h"
-#include "shim/identity.h"
-#include "shim/route.h"
-#include "shim/segments.h"
-#include "shim/wait.h"
+#include "shim/names/identity.h"
+#include "shim/names/route.h"
+#include "shim/names/segments.h"
+#include "shim/names/wait.h"
 
 static struct segments segments;
 static struct route route;

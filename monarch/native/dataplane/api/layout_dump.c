@@ -34,7 +34,7 @@ static const struct row rows[] = {
 
 static const char counter_lines[] =
 #define COUNTER(name, unit, text) "counter " #name " " #unit " " text "\n"
-#include "shared/counters.def"
+#include "shared/counter_names.def"
 #undef COUNTER
     ;
 

@@ -1,0 +1,324 @@
+/* wait.c - request slots and the wait on a File's state word; holds nothing meanwhile. */
+#include "shim/names/wait.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <time.h>
+
+#include "shim/base/process.h"
+#include "shared/progress.h"
+#include "shim/base/sys.h"
+
+enum {
+    SLICE_NS = 100 * 1000 * 1000,
+    SILENT_NS = 1000 * 1000 * 1000, /* the agent beats ten times in this */
+    PROBES_MAX = 64,
+    LATE_MAX = 256, /* Files for which this process has waited too long, by number */
+};
+
+static _Atomic uint32_t late[LATE_MAX];
+
+/* now_ns - the kernel's time, as the agent's heartbeat has it: another library may show
+ * the program another one. */
+static uint64_t now_ns(void)
+{
+    struct timespec t = {0};
+    sys_call(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&t, 0, 0, 0);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static bool beats(const struct segments *seg, uint64_t now)
+{
+    uint64_t beat = atomic_load_explicit(
+        (_Atomic uint64_t *)&seg->requests->heartbeat_ns, memory_order_relaxed);
+    uint32_t state = atomic_load_explicit(
+        (_Atomic uint32_t *)&seg->requests->agent_state, memory_order_relaxed);
+    return state == AGENT_READY && beat + SILENT_NS > now;
+}
+
+/* wait_agent_lives - the agent has given a sign of life lately. */
+bool wait_agent_lives(const struct segments *seg)
+{
+    return beats(seg, now_ns());
+}
+
+/* wake - wakes a thread of the agent that sleeps on a word; false: there is none. */
+static bool wake(_Atomic uint32_t *word)
+{
+    return sys_call(SYS_futex, (long)word, FUTEX_WAKE, 1, 0, 0) > 0;
+}
+
+/* ring - wakes the thread that listens. */
+static void ring(const struct segments *seg)
+{
+    _Atomic uint32_t *bell = (_Atomic uint32_t *)&seg->requests->bell;
+    atomic_fetch_add_explicit(bell, 1, memory_order_release);
+    wake(bell);
+}
+
+/* call - lets an idle thread look at the slots, which can copy at once. One that somebody
+ * else has called and that has not looked yet will find this slot too. */
+static void call(const struct segments *seg)
+{
+    _Atomic uint32_t *called = (_Atomic uint32_t *)&seg->requests->called;
+    if (!atomic_exchange_explicit(called, 1, memory_order_acq_rel) && !wake(called))
+        ring(seg);
+}
+
+static _Atomic uint32_t *waiters(const struct segments *seg, uint64_t file)
+{
+    return (_Atomic uint32_t *)&seg->requests->waiters[file % WAITER_COUNTS];
+}
+
+/* wait_enter - from now on this open may wait for the File: a Replica in the Pool stays
+ * until wait_leave(). */
+void wait_enter(const struct segments *seg, uint64_t file)
+{
+    atomic_fetch_add_explicit(waiters(seg, file), 1, memory_order_seq_cst);
+}
+
+/* wait_leave - the agent may have stored 0 meanwhile, because of a process that was
+ * killed. Files that wait for room in the Pool may have it now. */
+void wait_leave(const struct segments *seg, uint64_t file)
+{
+    _Atomic uint32_t *count = waiters(seg, file);
+    uint32_t seen = atomic_load_explicit(count, memory_order_relaxed);
+    while (seen && !atomic_compare_exchange_weak_explicit(count, &seen, seen - 1,
+                                                          memory_order_release,
+                                                          memory_order_relaxed))
+        ;
+    if (atomic_load_explicit((_Atomic uint32_t *)&seg->requests->pool_full,
+                             memory_order_relaxed))
+        ring(seg);
+}
+
+/* wait_put - puts a request into a slot, unless it is in one; false: no slot free. */
+bool wait_put(const struct segments *seg, uint64_t request)
+{
+    uint32_t at = (uint32_t)(request * 0x9e3779b97f4a7c15u >> 40) % REQUEST_SLOTS;
+    for (uint32_t n = 0; n < PROBES_MAX; n++) {
+        _Atomic uint64_t *slot = (_Atomic uint64_t *)&seg->requests->slots[at];
+        uint64_t held = atomic_load_explicit(slot, memory_order_relaxed);
+        if (held == request)
+            return true;
+        if (held == 0 && atomic_compare_exchange_strong(slot, &held, request)) {
+            call(seg);
+            return true;
+        }
+        at = (at + 1) % REQUEST_SLOTS;
+    }
+    return false;
+}
+
+/* wait_request - asks for a File. */
+bool wait_request(const struct segments *seg, uint64_t file)
+{
+    return wait_put(seg, file + 1);
+}
+
+/* slice - sleeps until the word changes, at most for a slice; then lets a pending
+ * cancellation act, as it would in a slow open() or read(). */
+static void slice(_Atomic uint32_t *word, uint32_t seen, uint64_t left_ns)
+{
+    struct timespec t = {.tv_nsec = left_ns < SLICE_NS ? (long)left_ns : SLICE_NS};
+    int kept = errno;
+    sys_call(SYS_futex, (long)word, FUTEX_WAIT, (long)seen, (long)&t, 0);
+    poll(NULL, 0, 0);
+    errno = kept; /* a signal may have interrupted the poll */
+}
+
+static void record(const struct segments *seg, enum wait_source source, uint64_t ns)
+{
+    uint32_t bucket = source * WAIT_BUCKETS + wait_bucket(ns);
+    atomic_fetch_add_explicit((_Atomic uint64_t *)&seg->counters->wait_buckets[bucket],
+                              1, memory_order_relaxed);
+    atomic_fetch_add_explicit((_Atomic uint64_t *)&seg->counters->wait_total_ns[source],
+                              ns, memory_order_relaxed);
+}
+
+static bool written(const struct segments *seg, uint64_t file)
+{
+    return atomic_load_explicit((_Atomic uint8_t *)&seg->flags->written[file],
+                                memory_order_acquire);
+}
+
+/* wait_refusal - the counter of opens that do not wait because of this state. */
+enum counter wait_refusal(uint32_t word)
+{
+    if (STATE_REASON(word) == REASON_NO_ROOM)
+        return COUNTER_origin_full;
+    if (STATE_REASON(word) == REASON_DENIED)
+        return COUNTER_origin_denied;
+    if (STATE_REASON(word) == REASON_CHANGED)
+        return COUNTER_origin_written;
+    return STATE_REASON(word) == REASON_BUSY ? COUNTER_origin_busy
+                                             : COUNTER_origin_refused;
+}
+
+/* is_partial - the File is staged in part, perhaps for programs that read little of it. */
+static bool is_partial(const struct segments *seg, uint64_t file, uint32_t word)
+{
+    int64_t large = presence_find(seg->flags, file);
+    return large >= 0 && STATE_OF(word) == REPLICA_STAGING &&
+           (uint32_t)part_load(presence_part(seg->flags, (uint32_t)large)) ==
+               part_tag(word);
+}
+
+/* in_pieces - the File will not be whole on this node. One that a packed Tier was to hold
+ * will be, if there is room for it plain: the agent is asked. */
+static bool in_pieces(const struct segments *seg, uint64_t file)
+{
+    int64_t large = presence_find(seg->flags, file);
+    if (large < 0)
+        return false;
+    uint32_t pieces = part_pieces(presence_part(seg->flags, (uint32_t)large));
+    return pieces && (!(pieces & PIECES_PACKED) || pieces & PIECES_STAY);
+}
+
+/* judge - true: wait on; false: the reason is set; asks again for a File that nobody
+ * has taken on. */
+static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
+                  uint64_t now, enum counter *why)
+{
+    *why = wait_refusal(word);
+    if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
+        return false;
+    *why = COUNTER_origin_written;
+    if (written(seg, file))
+        return false;
+    *why = COUNTER_origin_silent;
+    if (!beats(seg, now))
+        return false;
+    *why = COUNTER_origin_large;
+    if (STATE_OF(word) == REPLICA_STAGING && in_pieces(seg, file))
+        return false;
+    *why = COUNTER_origin_slots;
+    bool asks = STATE_OF(word) == REPLICA_ABSENT || is_partial(seg, file, word);
+    return !asks || wait_request(seg, file);
+}
+
+/* progresses - the Transfer of the File has gone on since `come` was noted. */
+static bool progresses(const struct segments *seg, uint64_t file, uint32_t *come)
+{
+    uint32_t now = progress_load(seg->requests, file);
+    bool moved = now && now != *come;
+    if (moved)
+        *come = now;
+    return moved;
+}
+
+/* wait_ready - waits for a File's Replica: its state word, or 0 and why the origin must
+ * answer. The time-out counts from the last progress of its Transfer. A File that was too
+ * late once is not waited for again. */
+uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why)
+{
+    _Atomic uint32_t *memory = &late[file % LATE_MAX];
+    *why = COUNTER_origin_timeout;
+    if (atomic_load_explicit(memory, memory_order_relaxed) == file + 1)
+        return 0;
+    uint64_t begun = now_ns(), passed = 0, moved = 0;
+    uint32_t come = progress_load(seg->requests, file);
+    do {
+        uint32_t word = replica_load(seg->catalog, file);
+        if (STATE_OF(word) == REPLICA_READY) {
+            record(seg, STATE_SOURCE(word) == SOURCE_PEER ? WAIT_PEER : WAIT_ORIGIN,
+                   passed);
+            return word;
+        }
+        if (!judge(seg, file, word, begun + passed, why))
+            return 0;
+        slice(replica_word(seg->catalog, file), word,
+              seg->catalog->cold_timeout_ns - (passed - moved));
+        passed = now_ns() - begun;
+        if (progresses(seg, file, &come))
+            moved = passed;
+    } while (passed - moved < seg->catalog->cold_timeout_ns);
+    *why = COUNTER_origin_timeout;
+    atomic_store_explicit(memory, (uint32_t)(file + 1), memory_order_relaxed);
+    return 0;
+}
+
+/* ---- Blocks of a File that fills ---------------------------------------------------- */
+
+#define YOUNG_NS 20000000ull      /* of a wait */
+#define YOUNG_SLICE_NS 2000000ull /* in which it asks again soon */
+
+/* awaits - Blocks of the File may come: it is absent, or staged in part. Between the two it
+ * is staging for a moment, and nothing of it is told yet. */
+static bool awaits(const struct segments *seg, uint64_t file, uint32_t large,
+                   uint64_t begun, uint64_t now)
+{
+    uint32_t word = replica_load(seg->catalog, file);
+    const struct part *part = presence_part(seg->flags, large);
+    if (STATE_REASON(word) != REASON_NONE || written(seg, file) || !beats(seg, now))
+        return false;
+    if (STATE_OF(word) == REPLICA_STAGING)
+        return (uint32_t)part_load(part) == part_tag(word) || now - begun < YOUNG_NS;
+    return STATE_OF(word) == REPLICA_ABSENT;
+}
+
+static uint32_t failures(const struct segments *seg, uint32_t large)
+{
+    const struct part *part = presence_part(seg->flags, large);
+    return atomic_load_explicit((const _Atomic uint32_t *)&part->failures,
+                                memory_order_acquire);
+}
+
+static bool is_ready(const struct segments *seg, uint64_t file)
+{
+    return STATE_OF(replica_load(seg->catalog, file)) == REPLICA_READY;
+}
+
+/* wait_extent - waits for some Blocks of one Extent; of a File that is whole meanwhile no
+ * Blocks are told any more. */
+static bool wait_extent(const struct segments *seg, uint64_t file,
+                        const struct block_range *range, uint32_t failed)
+{
+    _Atomic uint32_t *word = presence_words(seg->flags, range->large) +
+                             range->first / EXTENT_BLOCKS;
+    const _Atomic uint8_t *place = presence_places(seg->flags, range->large) +
+                                   range->first / EXTENT_BLOCKS;
+    uint32_t mask = blocks_mask(range->first, range->count), before = 0;
+    uint64_t now = now_ns(), moved = now, begun = now;
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
+        if ((seen & mask) == mask || is_ready(seg, file))
+            return true;
+        moved = seen != before ? now : moved;
+        before = seen;
+        if (!awaits(seg, file, range->large, begun, now) ||
+            atomic_load_explicit(place, memory_order_relaxed) == PLACE_ORIGIN ||
+            failures(seg, range->large) != failed ||
+            now - moved >= seg->catalog->cold_timeout_ns ||
+            !wait_put(seg, presence_request(*range)))
+            return is_ready(seg, file); /* perhaps since then */
+        slice(word, seen, now - begun < YOUNG_NS ? YOUNG_SLICE_NS : SLICE_NS);
+        now = now_ns();
+    }
+}
+
+/* wait_blocks - waits until Blocks of a large File are there; false: the origin answers, as
+ * nobody will copy them, or they are too late. */
+bool wait_blocks(const struct segments *seg, uint64_t file, struct block_range range)
+{
+    _Atomic uint32_t *memory = &late[file % LATE_MAX];
+    uint32_t end = range.first + range.count, failed = failures(seg, range.large);
+    if (atomic_load_explicit(memory, memory_order_relaxed) == file + 1 ||
+        !wait_put(seg, presence_request(range)))
+        return false;
+    uint64_t begun = now_ns();
+    for (uint32_t at = range.first; at < end;) {
+        uint32_t left = EXTENT_BLOCKS - at % EXTENT_BLOCKS;
+        struct block_range part = {range.large, at, end - at < left ? end - at : left};
+        if (!wait_extent(seg, file, &part, failed)) {
+            if (now_ns() - begun >= seg->catalog->cold_timeout_ns)
+                atomic_store_explicit(memory, (uint32_t)(file + 1),
+                                      memory_order_relaxed);
+            return false;
+        }
+        at += part.count;
+    }
+    record(seg, WAIT_BLOCKS, now_ns() - begun);
+    return true;
+}

@@ -1,0 +1,456 @@
+/* large.c - serves reads of a large File, which the program has opened at the origin, from
+ * a Replica that may still fill.
+ *
+ * Nothing is kept between two reads but hints: what the descriptor leads to is asked of the
+ * kernel for each, the Replica is opened by its path, and after the bytes were read it must
+ * still be the one that was looked up, and the File not written to.
+ */
+#include "shim/serving/large_reads.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "shim/names/mark.h"
+#include "shim/base/next.h"
+#include "shim/base/process.h"
+#include "shim/serving/redirects.h"
+#include "shim/base/sys.h"
+#include "shim/names/wait.h"
+
+#define READ_BYTES_MAX 0x7ffff000ull /* of one call, read(2) */
+#define ASKED_NS 1000000000ull
+
+enum {
+    ASKED_READS = 256,
+    /* of statx(2): what is compared with the Catalog */
+    STATX_COMPARED = STATX_TYPE | STATX_INO | STATX_SIZE | STATX_MTIME | STATX_CTIME,
+};
+
+enum {
+    PIECE_BYTES = 4 << 20, /* of a long read: others are copied meanwhile */
+    PIECES_MAX = 32,       /* buffers of one call, on the stack */
+    TURNS = 3,             /* at a piece that is given up while it is read */
+};
+
+_Atomic uint8_t large_descriptors[DESCRIPTORS_MAX];
+atomic_bool large_opened;
+
+/* By number of the descriptor: the File that was opened by its path, plus 1. */
+static _Atomic uint32_t noted[DESCRIPTORS_MAX];
+
+/* By number, too: when the client of the origin was last asked for its attributes. */
+static struct asked {
+    uint64_t beat_ns;
+    uint32_t reads; /* since then */
+} asked[DESCRIPTORS_MAX];
+
+static void remember(int fd, uint8_t what)
+{
+    atomic_store_explicit(&large_descriptors[fd], what, memory_order_relaxed);
+}
+
+/* large_note - this File was opened at the origin. */
+void large_note(int fd, uint64_t file)
+{
+    if (fd < 0 || fd >= DESCRIPTORS_MAX)
+        return;
+    atomic_store_explicit(&noted[fd], (uint32_t)file + 1, memory_order_relaxed);
+    asked[fd] = (struct asked){0};
+    remember(fd, DESCRIPTOR_LARGE);
+    atomic_store_explicit(&large_opened, true, memory_order_relaxed);
+}
+
+static bool time_is(const struct timespec *t, int64_t ns)
+{
+    return t->tv_sec * 1000000000ll + t->tv_nsec == ns;
+}
+
+/* is_entry - the origin's file is what the Catalog says. */
+static bool is_entry(const struct stat *st, const struct index *ix,
+                     const struct entry *e)
+{
+    return S_ISREG(st->st_mode) && st->st_ino == e->ino &&
+           st->st_dev == index_attr(ix, e)->dev && (uint64_t)st->st_size == e->size &&
+           time_is(&st->st_mtim, e->mtime_ns) && time_is(&st->st_ctim, e->ctime_ns);
+}
+
+/* take - the File of a root by its number there; false: it is not what `st` tells of, or
+ * must not be served. */
+static bool take(struct large *l, uint32_t root, uint32_t number, const struct stat *st)
+{
+    const struct root *at = &l->seg->catalog->roots[root];
+    l->root = root;
+    l->ix = segments_index(l->seg, root);
+    if (number >= l->ix->file_count)
+        return false;
+    l->entry = index_first(l->ix, number);
+    l->file = (uint64_t)at->file_base + number;
+    l->size = l->entry->size;
+    int64_t large = presence_find(l->seg->flags, l->file);
+    l->large = (uint32_t)large;
+    return large >= 0 && is_entry(st, l->ix, l->entry) &&
+           !mark_seen(l->seg, root, l->ix, l->entry);
+}
+
+/* find_noted - the File that was opened by its path under this number. */
+static bool find_noted(struct large *l, int fd, const struct stat *st)
+{
+    uint32_t file = atomic_load_explicit(&noted[fd], memory_order_relaxed) - 1,
+             root = 0;
+    return file != NONE32 && catalog_entry(l->seg->catalog, file, &root) &&
+           take(l, root, file - l->seg->catalog->roots[root].file_base, st);
+}
+
+/* find_known - the File with this inode, of a descriptor that came in another way. Where
+ * inode numbers change, they prove nothing. */
+static bool find_known(struct large *l, const struct stat *st)
+{
+    const struct catalog *c = l->seg->catalog;
+    for (uint32_t root = 0; root < c->root_count; root++) {
+        const struct index *ix = segments_index(l->seg, root);
+        int64_t found = c->roots[root].unstable
+                            ? -1
+                            : index_find_inode(ix, st->st_dev, st->st_ino);
+        if (found >= 0 && S_ISREG(st->st_mode) &&
+            take(l, root, index_entry(ix, (uint32_t)found)->file, st))
+            return true;
+    }
+    return false;
+}
+
+/* readable - plain reads by this descriptor are permitted, and may have any alignment. */
+static bool readable(int fd)
+{
+    long flags = sys_call(SYS_fcntl, fd, F_GETFL, 0, 0, 0);
+    return flags >= 0 && (flags & O_ACCMODE) == O_RDONLY &&
+           !(flags & (O_DIRECT | O_PATH));
+}
+
+/* is_due - the client of the origin is to be asked again whether the File has changed: after
+ * a second by the heartbeat of the agent, which costs no system call, or some reads. */
+static bool is_due(const struct segments *seg, int fd)
+{
+    uint64_t beat = atomic_load_explicit(
+        (_Atomic uint64_t *)&seg->requests->heartbeat_ns, memory_order_relaxed);
+    struct asked *a = &asked[fd];
+    if (beat - a->beat_ns < ASKED_NS && ++a->reads % ASKED_READS)
+        return false;
+    *a = (struct asked){.beat_ns = beat};
+    return true;
+}
+
+/* stat_of - what the descriptor leads to, by the kernel's own knowledge. What the file is,
+ * that is always exact; how it is, a network file system may have to ask its server, which
+ * it does once in a while as it would for the program. */
+static bool stat_of(const struct segments *seg, int fd, struct stat *out)
+{
+    struct statx st;
+    if (is_due(seg, fd) ||
+        sys_call(SYS_statx, fd, (long)"", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+                 STATX_COMPARED, (long)&st))
+        return sys_fstat(fd, out) == 0;
+    *out = (struct stat){
+        .st_dev = makedev(st.stx_dev_major, st.stx_dev_minor),
+        .st_ino = st.stx_ino,
+        .st_mode = st.stx_mode,
+        .st_size = (off_t)st.stx_size,
+        .st_mtim = {st.stx_mtime.tv_sec, st.stx_mtime.tv_nsec},
+        .st_ctim = {st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec},
+    };
+    return true;
+}
+
+/* find - the large File that a descriptor leads to; false: it is none, or its bytes are the
+ * origin's. */
+static bool find(int fd, struct large *out)
+{
+    struct stat st;
+    out->seg = attach_for_serving();
+    return out->seg && stat_of(out->seg, fd, &st) && readable(fd) &&
+           (find_noted(out, fd, &st) || find_known(out, &st));
+}
+
+/* ---- one piece ---------------------------------------------------------------------- */
+
+struct replica { /* that was looked up for one piece */
+    uint32_t word;
+    uint64_t part; /* 0: it is whole */
+    uint32_t pieces;
+    uint8_t place; /* of the piece, where it is not whole */
+};
+
+/* look_up - the Replica of the File, if there is one. */
+static bool look_up(const struct large *l, struct replica *out)
+{
+    const struct part *part = presence_part(l->seg->flags, l->large);
+    uint32_t word = replica_load(l->seg->catalog, l->file);
+    *out = (struct replica){.word = word, .place = (uint8_t)STATE_TIER(word)};
+    if (STATE_OF(word) == REPLICA_READY)
+        return out->place < l->seg->catalog->tier_count;
+    out->part = part_load(part);
+    out->pieces = part_pieces(part);
+    return STATE_OF(word) == REPLICA_STAGING && (uint32_t)out->part == part_tag(word);
+}
+
+static uint8_t place_of(const struct large *l, uint32_t block)
+{
+    const _Atomic uint8_t *places = presence_places(l->seg->flags, l->large);
+    return atomic_load_explicit(&places[block / EXTENT_BLOCKS], memory_order_acquire);
+}
+
+/* holds - all Blocks of a range are there, in one file. */
+static bool holds(const struct large *l, const struct block_range *range,
+                  struct replica *r)
+{
+    const _Atomic uint32_t *words = presence_words(l->seg->flags, l->large);
+    uint32_t end = range->first + range->count;
+    r->place = place_of(l, range->first);
+    bool crosses = range->first / EXTENT_BLOCKS != (end - 1) / EXTENT_BLOCKS;
+    if ((r->place & ~PLACE_FILE) >= l->seg->catalog->tier_count ||
+        (crosses && (r->place & PLACE_FILE)))
+        return false;
+    for (uint32_t at = range->first; at < end;) {
+        uint32_t room = EXTENT_BLOCKS - at % EXTENT_BLOCKS;
+        uint32_t n = end - at < room ? end - at : room, mask = blocks_mask(at, n);
+        uint32_t seen = atomic_load_explicit(&words[at / EXTENT_BLOCKS],
+                                             memory_order_acquire);
+        if (~seen & mask || place_of(l, at) != r->place)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
+/* still - the Replica is the one that was looked up, so that what was read is right. */
+static bool still(const struct large *l, const struct replica *r)
+{
+    const struct part *part = presence_part(l->seg->flags, l->large);
+    uint32_t now = replica_load(l->seg->catalog, l->file);
+    if ((now ^ r->word) & STATE_GENERATION || STATE_TIER(now) != STATE_TIER(r->word) ||
+        mark_seen(l->seg, l->root, l->ix, l->entry))
+        return false;
+    if (STATE_OF(now) == REPLICA_READY) /* perhaps since then */
+        return true;
+    return STATE_OF(now) == REPLICA_STAGING && part_load(part) == r->part &&
+           part_pieces(part) == r->pieces;
+}
+
+/* open_replica - the file with a place: all of the Replica, or one Extent. */
+static int open_replica(const struct large *l, uint8_t place, uint32_t extent)
+{
+    char path[STAGED_BYTES + EXTENT_NAME_BYTES - REPLICA_NAME_BYTES];
+    const struct tier *tier = &l->seg->catalog->tiers[place & ~PLACE_FILE];
+    uint64_t hash = index_hash(index_path(l->ix, l->entry), index_path_bytes(l->entry));
+    char *name = path + tier->path_bytes + 1;
+    memcpy(path, tier->path, tier->path_bytes);
+    path[tier->path_bytes] = '/';
+    replica_name(l->entry, l->seg->catalog->roots[l->root].path_hash, hash, name);
+    name[REPLICA_NAME_BYTES] = 0;
+    if (place & PLACE_FILE)
+        presence_extent_name(extent, name);
+    return sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
+}
+
+static bool read_replica(const struct large *l, const struct replica *r,
+                         const struct iovec *pieces, int count, uint64_t at, uint64_t n)
+{
+    uint32_t extent = (uint32_t)(at / EXTENT_BYTES);
+    int fd = open_replica(l, r->place, extent);
+    if (fd < 0)
+        return false;
+    uint64_t from = r->place & PLACE_FILE ? at % EXTENT_BYTES : at;
+    long got = count == 1
+                   ? sys_call(SYS_pread64, fd, (long)pieces->iov_base, (long)n,
+                              (long)from, 0)
+                   : sys_call(SYS_preadv, fd, (long)pieces, count, (long)from, 0);
+    sys_close(fd);
+    return got == (long)n && still(l, r);
+}
+
+static bool is_ready(const struct large *l)
+{
+    return STATE_OF(replica_load(l->seg->catalog, l->file)) == REPLICA_READY;
+}
+
+/* has_come - waits for Blocks that are not there; false: they will not come. */
+static bool has_come(const struct large *l, const struct block_range *range)
+{
+    if (is_ready(l))
+        return true;
+    return (place_of(l, range->first) & ~PLACE_FILE) != PLACE_ORIGIN &&
+           !process_borrowed() && wait_blocks(l->seg, l->file, *range);
+}
+
+static bool is_there(const struct large *l, const struct block_range *range,
+                     struct replica *r)
+{
+    return look_up(l, r) && (!r->part || holds(l, range, r));
+}
+
+/* find_piece - the file with a range; false: the origin must answer. Of a Replica that has
+ * become READY between two looks the Blocks are not told any more. */
+static bool find_piece(const struct large *l, const struct block_range *range,
+                       struct replica *r)
+{
+    if (is_there(l, range, r))
+        return true;
+    return has_come(l, range) &&
+           (is_there(l, range, r) || (is_ready(l) && is_there(l, range, r)));
+}
+
+/* serve_piece - false: the origin must answer. What was given up or became READY while it
+ * was read is looked for once more. */
+static bool serve_piece(const struct large *l, const struct iovec *pieces, int count,
+                        uint64_t at, uint64_t n)
+{
+    struct replica r;
+    uint32_t first = (uint32_t)(at / BLOCK_BYTES);
+    struct block_range range = {l->large, first, blocks_of(at + n) - first};
+    if (range.count > REQUEST_COUNT_MAX)
+        return false;
+    for (int turn = 0; turn < TURNS; turn++) {
+        if (!find_piece(l, &range, &r))
+            return false;
+        if (read_replica(l, &r, pieces, count, at, n))
+            return true;
+        if (!r.pieces && !is_ready(l))
+            return false;
+    }
+    return false;
+}
+
+/* ---- one read ------------------------------------------------------------------------ */
+
+/* piece_bytes - of a range: a piece ends with its Extent. */
+static uint64_t piece_bytes(uint64_t at, uint64_t n)
+{
+    uint64_t room = EXTENT_BYTES - at % EXTENT_BYTES;
+    room = room < PIECE_BYTES ? room : PIECE_BYTES;
+    return n < room ? n : room;
+}
+
+/* serve - what of a range within the File a Replica gives: pieces in turn, of which those
+ * behind the first are asked for at once. */
+static uint64_t serve(const struct large *l, const struct iovec *pieces, int count,
+                      uint64_t at, uint64_t n)
+{
+    uint64_t done = 0;
+    if (count > 1)
+        return serve_piece(l, pieces, count, at, n) ? n : 0;
+    while (done < n) {
+        uint64_t piece = piece_bytes(at + done, n - done);
+        struct iovec part = {(char *)pieces->iov_base + done, piece};
+        if (!serve_piece(l, &part, 1, at + done, piece))
+            break;
+        done += piece;
+    }
+    return done;
+}
+
+/* total_of - the bytes that a call asks for; 0: nothing, or what the kernel judges. */
+static uint64_t total_of(const struct iovec *pieces, int count)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < count; i++) {
+        sum += pieces[i].iov_len;
+        if (pieces[i].iov_len > READ_BYTES_MAX || sum > READ_BYTES_MAX)
+            return 0;
+    }
+    return sum;
+}
+
+static void counted_read(uint64_t n, uint64_t served)
+{
+    count(served ? COUNTER_reads_local : COUNTER_reads_origin, 1);
+    count(COUNTER_bytes_local, served);
+    if (served < n)
+        count(COUNTER_bytes_read_origin, n - served);
+}
+
+/* read_rest - what no Replica gives, by the origin's own read. */
+static long read_rest(int fd, const struct iovec *pieces, int count, uint64_t at,
+                      uint64_t n, uint64_t served)
+{
+    if (count > 1) /* all or nothing is served of it */
+        return sys_call(SYS_preadv, fd, (long)pieces, count, (long)at, 0);
+    return sys_call(SYS_pread64, fd, (long)pieces->iov_base + (long)served,
+                    (long)(n - served), (long)(at + served), 0);
+}
+
+/* serve_shared - a read at the offset of the descriptor, which others may share: the range
+ * is claimed by one step of it, and what is too much is given back. */
+static bool serve_shared(int fd, const struct large *l, const struct iovec *pieces,
+                         int count, ssize_t *got)
+{
+    uint64_t total = total_of(pieces, count);
+    long end = sys_call(SYS_lseek, fd, (long)total, SEEK_CUR, 0, 0);
+    if (end < 0)
+        return false;
+    uint64_t at = (uint64_t)end - total;
+    if (at >= l->size) {
+        sys_call(SYS_lseek, fd, -(long)total, SEEK_CUR, 0, 0);
+        return false;
+    }
+    uint64_t n = l->size - at < total ? l->size - at : total;
+    uint64_t served = serve(l, pieces, count, at, n);
+    counted_read(n, served);
+    long rest = served < n ? read_rest(fd, pieces, count, at, n, served) : 0;
+    long all = rest < 0 && !served ? rest : (long)served + (rest > 0 ? rest : 0);
+    if (all < (long)total)
+        sys_call(SYS_lseek, fd, (all > 0 ? all : 0) - (long)total, SEEK_CUR, 0, 0);
+    if (all < 0)
+        errno = (int)-all;
+    *got = all < 0 ? -1 : all;
+    read_ahead(fd, l, at, n);
+    return true;
+}
+
+static bool serve_at(int fd, const struct large *l, const struct iovec *pieces,
+                     int count, off64_t at, ssize_t *got)
+{
+    uint64_t total = total_of(pieces, count);
+    if (at < 0 || (uint64_t)at >= l->size)
+        return false;
+    uint64_t n = l->size - (uint64_t)at < total ? l->size - (uint64_t)at : total;
+    uint64_t served = serve(l, pieces, count, (uint64_t)at, n);
+    counted_read(n, served);
+    read_ahead(fd, l, (uint64_t)at, n);
+    if (!served)
+        return false;
+    long rest = served < n ? read_rest(fd, pieces, count, (uint64_t)at, n, served) : 0;
+    *got = (ssize_t)served + (rest > 0 ? rest : 0);
+    return true;
+}
+
+/* large_serve - a read, at an offset of its own or (NULL) at that of the descriptor; true:
+ * `got` and errno are what it returns. */
+bool large_serve(int fd, const struct iovec *pieces, int count, const off64_t *at,
+                 ssize_t *got)
+{
+    struct large l;
+    if (!find(fd, &l)) {
+        remember(fd, DESCRIPTOR_OTHER);
+        return false;
+    }
+    if (!total_of(pieces, count))
+        return false;
+    next_testcancel(); /* a cancellation point, as the read that it stands for */
+    return at ? serve_at(fd, &l, pieces, count, *at, got)
+              : serve_shared(fd, &l, pieces, count, got);
+}
+
+/* large_serve_pieces - the same into several buffers. The program's own list is copied by the
+ * kernel, which tells of a bad address without a signal. */
+bool large_serve_pieces(int fd, const struct iovec *pieces, int count,
+                        const off64_t *at, ssize_t *got)
+{
+    struct iovec copies[PIECES_MAX];
+    if (count <= 0 || count > PIECES_MAX)
+        return false;
+    size_t bytes = (size_t)count * sizeof(*pieces);
+    const struct iovec from = {(void *)(uintptr_t)pieces, bytes}, to = {copies, bytes};
+    long copied = sys_call(SYS_process_vm_readv, sys_getpid(), (long)&to, 1,
+                           (long)&from, 1);
+    return copied == (long)bytes && large_serve(fd, copies, count, at, got);
+}
