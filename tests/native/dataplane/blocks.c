@@ -21,6 +21,7 @@ enum {
     ASKED = 60, /* ranges of each program */
     PATIENCE_S = 60,
     ROOM = 200 << 20,
+    FDS_MAX = 256,
 };
 
 static const uint64_t SIZE = 3ull * EXTENT_BYTES + 300000;
@@ -267,6 +268,34 @@ static void a_file_that_has_changed_is_staged_no_more(void)
     end();
 }
 
+/* open_files - how many files of the origin this process has open. */
+static uint32_t open_files(const char *path)
+{
+    uint32_t found = 0;
+    for (int fd = 0; fd < FDS_MAX; fd++) {
+        char link[64], to[512];
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, to, sizeof(to) - 1);
+        to[n > 0 ? n : 0] = 0;
+        found += strcmp(to, path) == 0;
+    }
+    return found;
+}
+
+static void a_file_that_has_changed_before_leaves_no_descriptor(void)
+{
+    char path[512];
+    begin();
+    board_origin_path(board, 0, path);
+    CHECK(truncate(path, (off_t)SIZE + 1) == 0);
+    ask(0, (struct block_range){0, 50, 1});
+    struct monarch_completion done = failed(-ESTALE);
+    fail(&done);
+    room_is_given_back();
+    CHECK(open_files(path) == 0);
+    end();
+}
+
 static void a_file_that_is_written_to_is_staged_no_more(void)
 {
     begin();
@@ -418,6 +447,7 @@ int main(void)
     each_block_is_copied_once();
     programs_and_fill_share_the_work();
     a_file_that_has_changed_is_staged_no_more();
+    a_file_that_has_changed_before_leaves_no_descriptor();
     a_file_that_is_written_to_is_staged_no_more();
     what_python_gives_up_is_removed();
     return PASS;
