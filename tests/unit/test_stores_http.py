@@ -135,10 +135,13 @@ def test_a_range_is_the_one_that_was_asked_for() -> None:
     whole = reply(b"200 OK", b"hello")
 
     assert play(good, part, 5, [])[2].done == [0]
-    for stream, words in ((other, "bytes 0-4/99"), (whole, "no ranges")):
+    for stream, fault, words in (
+        (other, Fault.CHANGED, "bytes 0-4/99"),
+        (whole, Fault.REFUSED, "no ranges"),  # a new listing would not help
+    ):
         _, places, heard = play(stream, part, 5, [])
         [failure] = heard.failed
-        assert (failure.fault, heard.done) == (Fault.CHANGED, [])
+        assert (failure.fault, heard.done) == (fault, [])
         assert words in failure.text
         assert set(places.bytes) == {0xA5}
 

@@ -43,6 +43,9 @@ _FIELD: Final = re.compile(
 """Those that are looked at."""
 _CODE: Final = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE: Final = re.compile(rb"<Message>([^<]{1,500})</Message>")
+_NO_RANGES: Final = (
+    "the server gives no ranges of a file; store the files behind one that does"
+)
 _OK, _PARTIAL, _NO_CONTENT, _NOT_MODIFIED = 200, 206, 204, 304
 _NOT_FOUND, _PRECONDITION_FAILED = 404, 412
 _FAULTS: Final = {
@@ -224,7 +227,8 @@ class HttpExchange(Replies):
             except ValueError as error:
                 reason = str(error)
         if self._status in (_OK, _PARTIAL):
-            self._fail(Fault.CHANGED, reason)
+            fault = Fault.REFUSED if reason == _NO_RANGES else Fault.CHANGED
+            self._fail(fault, reason)
             return _Sink(None)
         return _Sink(None, grows=True, limit=ERROR_BYTES_MAX)
 
@@ -240,7 +244,7 @@ class HttpExchange(Replies):
             if not given.startswith(f"bytes {wanted.offset}-{last}/"):
                 return f"the server gives {given or 'no range'}"
         if is_part and self._status == _OK and wanted.offset:
-            return "the server gives no ranges"
+            return _NO_RANGES
         return ""
 
     def _tag_of(self, identity: bytes) -> str:
