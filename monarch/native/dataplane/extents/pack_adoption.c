@@ -133,24 +133,17 @@ struct adoption {
 static int read_head(const struct adoption *a, const struct monarch_pack_entry *one,
                      uint32_t file, struct packed_frame *out)
 {
-    struct packs *p = a->parts->packs;
     struct frame_head head, expected;
     uint32_t lengths[FRAME_PIECES_MAX];
-    uint8_t bytes[sizeof(head) + sizeof(lengths)];
-    size_t table = frame_pieces(one->plain) * sizeof(uint32_t);
-    size_t n = sizeof(head) + table;
-    if (file_read_at(a->segment.fd, bytes, n, one->offset) != (ssize_t)n)
-        return -EBADMSG;
-    memcpy(&head, bytes, sizeof(head));
-    memcpy(lengths, bytes + sizeof(head), table);
-    packs_head(packs_codec(p, a->segment.tier, file), &expected);
+    packs_head(packs_codec(a->parts->packs, a->segment.tier, file), &expected);
     expected.plain = one->plain;
     expected.stored = one->bytes - (uint32_t)sizeof(head);
     job_frame_name(a->parts->job, file, expected.name);
+    int rc = frame_read(a->segment.fd, one->offset, &expected, &head, lengths);
     *out = (struct packed_frame){.bytes = one->bytes, .raw = true};
-    for (uint32_t i = 0; i < frame_pieces(one->plain); i++)
+    for (uint32_t i = 0; !rc && i < frame_pieces(one->plain); i++)
         out->raw &= (lengths[i] & FRAME_RAW) != 0;
-    return frame_check(&head, lengths, &expected);
+    return rc;
 }
 
 /* may_adopt - the frame of an entry is one that this job would have made of the File. */

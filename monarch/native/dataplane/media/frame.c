@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "dataplane/base/clock.h"
+#include "dataplane/base/syscalls.h"
 #include "dataplane/media/codec.h"
 
 /* A piece that shrinks by less than a part of 21 is stored as it is: a ratio of 1.05. */
@@ -131,6 +132,23 @@ int frame_check(const struct frame_head *head, const uint32_t *lengths,
         left -= plain;
     }
     return sum == head->stored ? 0 : -EBADMSG;
+}
+
+/* frame_read - reads the head of a frame and the lengths of its pieces, which must be what is
+ * expected. -EBADMSG: they are not, or are not there; else the error of the medium. */
+int frame_read(int fd, uint64_t at, const struct frame_head *expected,
+               struct frame_head *head, uint32_t *lengths)
+{
+    uint8_t bytes[sizeof(*head) + FRAME_PIECES_MAX * sizeof(*lengths)];
+    size_t n = frame_least_bytes(expected->plain);
+    if (expected->plain > EXTENT_BYTES)
+        return -EBADMSG;
+    ssize_t got = file_read_at(fd, bytes, n, at);
+    if (got != (ssize_t)n)
+        return got < 0 ? (int)got : -EBADMSG;
+    memcpy(head, bytes, sizeof(*head));
+    memcpy(lengths, bytes + sizeof(*head), n - sizeof(*head));
+    return frame_check(head, lengths, expected);
 }
 
 /* frame_accept - takes a frame all of whose bytes have come. -EBADMSG: it is not one of the size

@@ -72,6 +72,9 @@ uint32_t frame_length(const struct frame *f, uint32_t piece);
 int frame_check(const struct frame_head *head, const uint32_t *lengths,
                 const struct frame_head *expected);
 
+int frame_read(int fd, uint64_t at, const struct frame_head *expected,
+               struct frame_head *head, uint32_t *lengths);
+
 void frame_name(const char *replica, uint8_t out[FRAME_NAME_BYTES]);
 
 #endif

@@ -57,19 +57,12 @@ static int read_head(struct demand *d, struct sent_piece *out, uint64_t size)
 {
     struct unpacking *u = &out->frame;
     struct frame_head expected;
-    uint32_t plain = (uint32_t)extent_bytes(size, out->extent);
-    size_t table = frame_pieces(plain) * sizeof(uint32_t);
-    uint8_t bytes[sizeof(u->head) + sizeof(u->lengths)];
-    size_t n = sizeof(u->head) + table;
-    if (file_read_at(u->fd, bytes, n, u->place.offset) != (ssize_t)n)
-        return -EBADMSG;
-    memcpy(&u->head, bytes, sizeof(u->head));
-    memcpy(u->lengths, bytes + sizeof(u->head), table);
     packs_head(packs_codec(d->packs, u->tier, out->file), &expected);
-    expected.plain = plain;
+    expected.plain = (uint32_t)extent_bytes(size, out->extent);
     expected.stored = u->place.bytes - (uint32_t)sizeof(u->head);
     job_frame_name(d->job, out->file, expected.name);
-    return frame_check(&u->head, u->lengths, &expected);
+    int rc = frame_read(u->fd, u->place.offset, &expected, &u->head, u->lengths);
+    return rc ? -EBADMSG : 0;
 }
 
 /* find_bytes - which bytes of the segment are to be sent. */
@@ -125,7 +118,7 @@ static int read_piece(struct demand *d, struct sent_piece *piece, uint8_t *out,
     return -EAGAIN;
 }
 
-/* certify - the seal of the bytes, or their checksum where the nodes make no seals. */
+/* certify - see server_certify(). */
 static int certify(struct demand *d, const struct pending_request *p, bool raw,
                    const uint8_t *bytes, struct frame_reply *head)
 {
@@ -133,12 +126,7 @@ static int certify(struct demand *d, const struct pending_request *p, bool raw,
     if (!raw)
         name = packed_blocks_name(p->file, p->extent, p->blocks, p->packing,
                                   head->size);
-    if (!d->transfers->sealer) {
-        head->digest = xxh3(bytes, head->size, 0);
-        return 0;
-    }
-    int rc = seal_nonce(&head->seal);
-    return rc ? rc : seal_make(d->transfers->sealer, &name, bytes, &head->seal);
+    return server_certify(d->transfers->sealer, &name, bytes, head);
 }
 
 /* server_piece_attach - reads the bytes of a reply out of a frame. -ENOENT: there is none;

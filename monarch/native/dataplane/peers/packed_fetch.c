@@ -39,17 +39,15 @@ int packed_fetch_add(struct fetch *f, const uint8_t *bytes, size_t n)
     return frame_put(f->transfer.came, bytes, n);
 }
 
-/* check_seal - the bytes are those that the peer has sent. */
-static int check_seal(const struct receiver *r, const struct fetch *f,
-                      const struct frame_reply *head)
+/* fetch_check - -EBADMSG unless the bytes are those that a node of the job has sent under this
+ * name. */
+int fetch_check(const struct receiver *r, const struct extent_name *name,
+                const uint8_t *bytes, const struct frame_reply *head)
 {
-    const struct frame *came = f->transfer.came;
-    const struct extent_name name = packed_seal_name(f->order.file, f->packing,
-                                                     head->size);
     struct monarch_seal seal = head->seal;
     if (!r->options.sealed)
-        return xxh3(came->bytes, came->used, 0) == head->digest ? 0 : -EBADMSG;
-    int rc = seal_make(r->demand->transfers->sealer, &name, came->bytes, &seal);
+        return xxh3(bytes, name->bytes, 0) == head->digest ? 0 : -EBADMSG;
+    int rc = seal_make(r->demand->transfers->sealer, name, bytes, &seal);
     if (rc)
         return rc;
     return seal_same(seal.tag, head->seal.tag) ? 0 : -EBADMSG;
@@ -60,7 +58,9 @@ static int accept_frame(struct receiver *r, struct fetch *f,
                         const struct frame_reply *head)
 {
     struct transfer *t = &f->transfer;
-    int rc = check_seal(r, f, head);
+    const struct extent_name name = packed_seal_name(f->order.file, f->packing,
+                                                     t->came->used);
+    int rc = fetch_check(r, &name, t->came->bytes, head);
     if (rc)
         return rc;
     t->came->id = f->packing;

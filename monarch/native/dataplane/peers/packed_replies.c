@@ -38,6 +38,19 @@ void server_return_buffer(struct server *s, uint8_t **buffer)
     *buffer = NULL;
 }
 
+/* server_certify - the seal of the bytes of a reply, or their checksum where the nodes make no
+ * seals. */
+int server_certify(struct sealer *sealer, const struct extent_name *name,
+                   const uint8_t *bytes, struct frame_reply *head)
+{
+    if (!sealer) {
+        head->digest = xxh3(bytes, head->size, 0);
+        return 0;
+    }
+    int rc = seal_nonce(&head->seal);
+    return rc ? rc : seal_make(sealer, name, bytes, &head->seal);
+}
+
 /* ---- frames ---------------------------------------------------------------------------- */
 
 /* find - the frame of a File, if the peer can decode it. */
@@ -78,19 +91,6 @@ static int read_frame(struct demand *d, uint32_t file, const struct unpacking *u
     return -EAGAIN;
 }
 
-/* certify - the seal of the bytes, or their checksum where the nodes make no seals. */
-static int certify(struct demand *d, const struct pending_request *p,
-                   const uint8_t *bytes, struct frame_reply *head)
-{
-    const struct extent_name name = packed_seal_name(p->file, p->packing, head->size);
-    if (!d->transfers->sealer) {
-        head->digest = xxh3(bytes, head->size, 0);
-        return 0;
-    }
-    int rc = seal_nonce(&head->seal);
-    return rc ? rc : seal_make(d->transfers->sealer, &name, bytes, &head->seal);
-}
-
 /* server_frame_attach - reads the frame of a reply. -ENOENT: there is none any more;
  * -EAGAIN: the peer is to ask again. */
 int server_frame_attach(struct server *s, const struct pending_request *p,
@@ -105,7 +105,11 @@ int server_frame_attach(struct server *s, const struct pending_request *p,
         return -EAGAIN;
     int rc = read_frame(s->demand, p->file, &u, out->bytes);
     out->head.size = u.place.bytes;
-    rc = rc ? rc : certify(s->demand, p, out->bytes, &out->head);
+    const struct extent_name name = packed_seal_name(p->file, p->packing,
+                                                     u.place.bytes);
+    rc = rc ? rc
+            : server_certify(s->demand->transfers->sealer, &name, out->bytes,
+                             &out->head);
     if (rc) {
         out->head.size = 0;
         return -EAGAIN;

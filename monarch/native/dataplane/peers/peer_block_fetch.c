@@ -103,19 +103,10 @@ static int check(const struct receiver *r, const struct fetch *f,
     if (head->packed)
         name = packed_blocks_name(head->file, run.first, run.count, f->packing,
                                   head->size);
-    struct monarch_seal seal = head->seal;
-    bool correct;
-    if (r->options.sealed) {
-        int rc = seal_make(r->demand->transfers->sealer, &name, bytes, &seal);
-        if (rc)
-            return rc;
-        correct = seal_same(seal.tag, head->seal.tag);
-    } else {
-        correct = xxh3(bytes, head->size, 0) == head->digest;
-    }
-    if (!correct)
+    int rc = fetch_check(r, &name, bytes, head);
+    if (rc == -EBADMSG)
         traffic_add(&r->traffic[f->order.peer].corrupt, 1);
-    return correct ? 0 : -EBADMSG;
+    return rc;
 }
 
 /* take - writes Blocks that are right, and lets programs read them. */

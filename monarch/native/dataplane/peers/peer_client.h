@@ -140,6 +140,8 @@ void fetch_refuse(struct receiver *r, const struct monarch_order *order, int sta
 void arrivals_signal(struct receiver *r, bool all);
 
 /* packed_fetch.c */
+int fetch_check(const struct receiver *r, const struct extent_name *name,
+                const uint8_t *bytes, const struct frame_reply *head);
 void packed_fetch_request(const struct fetch *f, struct frame_request *out);
 int packed_fetch_begin(struct fetch *f, const struct frame_reply *head);
 int packed_fetch_add(struct fetch *f, const uint8_t *bytes, size_t n);

@@ -95,6 +95,8 @@ int server_blocks_attach(struct server *s, const struct pending_request *p,
                          struct reply *out);
 
 /* packed_replies.c */
+int server_certify(struct sealer *sealer, const struct extent_name *name,
+                   const uint8_t *bytes, struct frame_reply *head);
 uint8_t *server_take_buffer(struct server *s);
 void server_return_buffer(struct server *s, uint8_t **buffer);
 bool server_frame_there(struct server *s, const struct pending_request *p);

@@ -151,19 +151,6 @@ static bool as_they_came(const struct held *held, const uint8_t *bytes, size_t n
     return true;
 }
 
-/* certify - the seal of the bytes, or their checksum where the nodes make no seals. */
-static int certify(struct demand *d, const struct pending_request *p,
-                   struct frame_reply *head, const uint8_t *bytes)
-{
-    const struct extent_name name = {p->file, p->extent, head->size, p->blocks};
-    if (!d->transfers->sealer) {
-        head->digest = xxh3(bytes, head->size, 0);
-        return 0;
-    }
-    int rc = seal_nonce(&head->seal);
-    return rc ? rc : seal_make(d->transfers->sealer, &name, bytes, &head->seal);
-}
-
 /* server_blocks_attach - reads the bytes of a reply. -EAGAIN: they are not there any more;
  * -EIO: they are damaged, and the Replica is given up; else the error of the Tier. */
 int server_blocks_attach(struct server *s, const struct pending_request *p,
@@ -190,5 +177,6 @@ int server_blocks_attach(struct server *s, const struct pending_request *p,
     }
     out->head.size = out->left = n;
     out->offset = 0;
-    return certify(d, p, &out->head, out->bytes);
+    const struct extent_name name = {p->file, p->extent, n, p->blocks};
+    return server_certify(d->transfers->sealer, &name, out->bytes, &out->head);
 }

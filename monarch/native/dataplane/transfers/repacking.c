@@ -15,16 +15,21 @@
 #include "dataplane/media/seal.h"
 #include "shared/progress.h"
 
-/* read_frame - reads bytes of a frame. One that cannot be read is as one that is damaged: the
- * medium of its Tier, of which Python hears, is not that of the Transfer. */
+/* note_unread - what cannot be read of a frame is as what is damaged: the medium of its Tier, of
+ * which Python hears, is not that of the Transfer. */
+static int note_unread(struct transfers *ts, const struct transfer *t, int rc)
+{
+    if (rc < 0)
+        report_tier(ts, t, t->unpacking.tier, rc);
+    return rc < 0 ? -EBADMSG : 0;
+}
+
+/* read_frame - reads bytes of a frame. */
 static int read_frame(struct transfers *ts, const struct transfer *t, void *out,
                       size_t n, uint64_t at)
 {
-    const struct unpacking *u = &t->unpacking;
-    ssize_t got = file_read_at(u->fd, out, n, at);
-    if (got < 0)
-        report_tier(ts, t, u->tier, (int)got);
-    return got == (ssize_t)n ? 0 : -EBADMSG;
+    ssize_t got = file_read_at(t->unpacking.fd, out, n, at);
+    return got < 0 ? note_unread(ts, t, (int)got) : got == (ssize_t)n ? 0 : -EBADMSG;
 }
 
 /* packing_find - finds a frame of so many plain bytes and checks its head. */
@@ -34,18 +39,12 @@ int packing_find(struct transfers *ts, struct transfer *t, uint64_t row, uint64_
     t->step = MONARCH_STEP_VERIFY;
     if (!packs_take(ts->packs, row, u))
         return -EBADMSG;
-    size_t table = frame_pieces(plain) * sizeof(uint32_t);
     struct frame_head expected = packing_head(ts, t, u->tier);
     expected.plain = (uint32_t)plain;
     expected.stored = u->place.bytes - (uint32_t)sizeof(u->head);
-    uint8_t bytes[sizeof(u->head) + sizeof(u->lengths)];
-    size_t n = sizeof(u->head) + table;
-    if (plain > EXTENT_BYTES || read_frame(ts, t, bytes, n, u->place.offset))
-        return -EBADMSG;
-    memcpy(&u->head, bytes, sizeof(u->head));
-    memcpy(u->lengths, bytes + sizeof(u->head), table);
-    u->offset = u->place.offset + n;
-    return frame_check(&u->head, u->lengths, &expected);
+    u->offset = u->place.offset + frame_least_bytes(plain);
+    int rc = frame_read(u->fd, u->place.offset, &expected, &u->head, u->lengths);
+    return rc == -EBADMSG ? rc : note_unread(ts, t, rc);
 }
 
 static int begin_unpacking(struct transfers *ts, struct transfer *t)
