@@ -136,8 +136,8 @@ class Tier(ABC):
     def last_pages(self) -> int:
         """Pages of a packed Tier that frames fill in part: the last of each segment.
 
-        As in packs.c, a segment is a part of the Tier, but neither too small nor too
-        large. One grows, and one may have been cut off by an earlier job.
+        As in pack_segments.c, a segment is a part of the Tier, but neither too small
+        nor too large. One grows, and one may have been cut off by an earlier job.
         """
         if self.settings.codec == PLAIN:
             return 0

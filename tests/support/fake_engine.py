@@ -139,7 +139,7 @@ class FakeEngine:
         return asked
 
     def demand(self, file: int, kind: int = OrderKind.ASKED) -> None:
-        """Begin what is asked for, as demand.c does."""
+        """Begin what is asked for, as file_requests.c does."""
         verdict, order = self.table.begin(file, kind)
         if verdict is Verdict.BEGUN:
             self._begin(order)

@@ -74,7 +74,7 @@ uint64_t packs_drop_newest(struct packs *p, uint32_t tier, uint64_t bytes,
 void packs_uses(struct packs *p, struct segment_use *uses);
 uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files);
 
-/* packs.c, Files that are to be packed */
+/* pack_segments.c, Files that are to be packed */
 void packs_queue(struct packs *p, uint32_t file);
 bool packs_waiting(struct packs *p);
 bool packs_next(struct packs *p, uint32_t *file);

@@ -1,4 +1,4 @@
-/* packs_state.h - what packs.c and those that adopt, index and compact segments share. */
+/* packs_state.h - what pack_segments.c and those that adopt, index and compact segments share. */
 #ifndef MONARCH_PACKS_STATE_H
 #define MONARCH_PACKS_STATE_H
 

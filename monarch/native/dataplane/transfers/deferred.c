@@ -23,7 +23,7 @@ struct waiting {
 };
 
 struct deferred {
-    pthread_mutex_t lock; /* guards the list; behind that of the engine */
+    pthread_mutex_t lock; /* guards the list; behind that of the Transfers */
     struct waiting *first, **last;
     _Atomic uint64_t bytes;
     _Atomic uint32_t unpushed;

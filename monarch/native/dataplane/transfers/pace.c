@@ -1,7 +1,7 @@
 /* pace.c - what the origin gives: what fill follows, and what programs wait for.
  *
  * Python reads the counts and decides how many background Transfers run at once: the
- * threads only count, under the lock of the engine.
+ * threads only count, under the lock of the Transfers.
  */
 #include "dataplane/transfers/transfers.h"
 

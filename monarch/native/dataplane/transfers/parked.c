@@ -1,7 +1,7 @@
 /* parked.c - background Transfers that have yielded to others between two chunks.
  *
  * The one that began first goes on first; one that a program or a peer waits for goes on as
- * demand. The callers hold the lock of the engine.
+ * demand. The callers hold the lock of the Transfers.
  */
 #include "dataplane/transfers/transfers.h"
 

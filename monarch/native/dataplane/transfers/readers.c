@@ -86,7 +86,7 @@ static void count_without(struct table *t)
 }
 
 /* readers_free - a background Transfer may read: a token is free for which no program
- * waits. The caller holds the lock of the engine. */
+ * waits. The caller holds the lock of the Transfers. */
 bool readers_free(const struct transfers *ts)
 {
     if (!is_limited(ts))

@@ -88,7 +88,7 @@ static _Atomic uint32_t *called(const struct transfers *ts)
 }
 
 /* idle_call - wakes an idle thread, unless one is called that has not looked for work
- * yet. The caller holds the lock of the engine. Where no thread is idle, none would answer,
+ * yet. The caller holds the lock of the Transfers. Where no thread is idle, none would answer,
  * and programs would rely on it. */
 void idle_call(struct transfers *ts)
 {

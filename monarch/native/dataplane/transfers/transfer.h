@@ -24,10 +24,10 @@ struct transfer {
     uint64_t age;                 /* of its order */
     uint32_t limits;              /* engine.limits when it began */
     uint32_t chunk_limits;        /* the same when its chunk began */
-    bool has_token, awaits_token; /* to read the origin; under the engine's lock */
+    bool has_token, awaits_token; /* to read the origin; under the lock of all */
     bool wanted;                  /* by another node, though fill has begun it */
-    bool running, lost;           /* see struct root_queue; under the engine's lock */
-    bool at_origin;               /* it is counted so; under the engine's lock */
+    bool running, lost;           /* see struct root_queue; under the lock of all */
+    bool at_origin;               /* it is counted so; under the lock of all */
     _Atomic uint64_t moved_ns;    /* when its last step has ended, or its first begun */
     atomic_bool waits;            /* for what others copy or peers send */
     uint8_t step;
