@@ -44,7 +44,7 @@ def test_shared_c_program_passes(source: Path, mode: str) -> None:
 @pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"no {CROSS}")
 def test_native_parts_compile_for_aarch64() -> None:
     words = [CROSS, "-std=c11", "-D_GNU_SOURCE", "-fsyntax-only", *compiler.WARNINGS]
-    sources = sorted(str(path) for path in NATIVE.glob("*/*.c"))
+    sources = sorted(str(path) for path in NATIVE.rglob("*.c"))
 
     done = subprocess.run(
         [*words, f"-I{NATIVE}", *sources], capture_output=True, text=True

@@ -139,11 +139,12 @@ static int read_head(const struct adoption *a, const struct monarch_pack_entry *
     expected.plain = one->plain;
     expected.stored = one->bytes - (uint32_t)sizeof(head);
     job_frame_name(a->parts->job, file, expected.name);
-    int rc = frame_read(a->segment.fd, one->offset, &expected, &head, lengths);
+    if (frame_read(a->segment.fd, one->offset, &expected, &head, lengths) <= 0)
+        return -EBADMSG;
     *out = (struct packed_frame){.bytes = one->bytes, .raw = true};
-    for (uint32_t i = 0; !rc && i < frame_pieces(one->plain); i++)
+    for (uint32_t i = 0; i < frame_pieces(one->plain); i++)
         out->raw &= (lengths[i] & FRAME_RAW) != 0;
-    return rc;
+    return 0;
 }
 
 /* may_adopt - the frame of an entry is one that this job would have made of the File. */

@@ -134,21 +134,21 @@ int frame_check(const struct frame_head *head, const uint32_t *lengths,
     return sum == head->stored ? 0 : -EBADMSG;
 }
 
-/* frame_read - reads the head of a frame and the lengths of its pieces, which must be what is
- * expected. -EBADMSG: they are not, or are not there; else the error of the medium. */
+/* frame_read - reads the head of a frame and the lengths of its pieces: 1 if they are what is
+ * expected; 0: they are not, or are not there; else the error of the medium. */
 int frame_read(int fd, uint64_t at, const struct frame_head *expected,
                struct frame_head *head, uint32_t *lengths)
 {
     uint8_t bytes[sizeof(*head) + FRAME_PIECES_MAX * sizeof(*lengths)];
     size_t n = frame_least_bytes(expected->plain);
     if (expected->plain > EXTENT_BYTES)
-        return -EBADMSG;
+        return 0;
     ssize_t got = file_read_at(fd, bytes, n, at);
     if (got != (ssize_t)n)
-        return got < 0 ? (int)got : -EBADMSG;
+        return got < 0 ? (int)got : 0;
     memcpy(head, bytes, sizeof(*head));
     memcpy(lengths, bytes + sizeof(*head), n - sizeof(*head));
-    return frame_check(head, lengths, expected);
+    return frame_check(head, lengths, expected) == 0;
 }
 
 /* frame_accept - takes a frame all of whose bytes have come. -EBADMSG: it is not one of the size

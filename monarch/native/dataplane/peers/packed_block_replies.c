@@ -61,8 +61,8 @@ static int read_head(struct demand *d, struct sent_piece *out, uint64_t size)
     expected.plain = (uint32_t)extent_bytes(size, out->extent);
     expected.stored = u->place.bytes - (uint32_t)sizeof(u->head);
     job_frame_name(d->job, out->file, expected.name);
-    int rc = frame_read(u->fd, u->place.offset, &expected, &u->head, u->lengths);
-    return rc ? -EBADMSG : 0;
+    int found = frame_read(u->fd, u->place.offset, &expected, &u->head, u->lengths);
+    return found > 0 ? 0 : -EBADMSG;
 }
 
 /* find_bytes - which bytes of the segment are to be sent. */

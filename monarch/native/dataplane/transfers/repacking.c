@@ -17,11 +17,10 @@
 
 /* note_unread - what cannot be read of a frame is as what is damaged: the medium of its Tier, of
  * which Python hears, is not that of the Transfer. */
-static int note_unread(struct transfers *ts, const struct transfer *t, int rc)
+static int note_unread(struct transfers *ts, const struct transfer *t, int error)
 {
-    if (rc < 0)
-        report_tier(ts, t, t->unpacking.tier, rc);
-    return rc < 0 ? -EBADMSG : 0;
+    report_tier(ts, t, t->unpacking.tier, error);
+    return -EBADMSG;
 }
 
 /* read_frame - reads bytes of a frame. */
@@ -29,7 +28,9 @@ static int read_frame(struct transfers *ts, const struct transfer *t, void *out,
                       size_t n, uint64_t at)
 {
     ssize_t got = file_read_at(t->unpacking.fd, out, n, at);
-    return got < 0 ? note_unread(ts, t, (int)got) : got == (ssize_t)n ? 0 : -EBADMSG;
+    if (got < 0)
+        return note_unread(ts, t, (int)got);
+    return got == (ssize_t)n ? 0 : -EBADMSG;
 }
 
 /* packing_find - finds a frame of so many plain bytes and checks its head. */
@@ -43,8 +44,10 @@ int packing_find(struct transfers *ts, struct transfer *t, uint64_t row, uint64_
     expected.plain = (uint32_t)plain;
     expected.stored = u->place.bytes - (uint32_t)sizeof(u->head);
     u->offset = u->place.offset + frame_least_bytes(plain);
-    int rc = frame_read(u->fd, u->place.offset, &expected, &u->head, u->lengths);
-    return rc == -EBADMSG ? rc : note_unread(ts, t, rc);
+    int found = frame_read(u->fd, u->place.offset, &expected, &u->head, u->lengths);
+    if (found < 0)
+        return note_unread(ts, t, found);
+    return found && plain <= EXTENT_BYTES ? 0 : -EBADMSG;
 }
 
 static int begin_unpacking(struct transfers *ts, struct transfer *t)
