@@ -137,7 +137,7 @@ def test_a_range_is_the_one_that_was_asked_for() -> None:
     assert play(good, part, 5, [])[2].done == [0]
     for stream, fault, words in (
         (other, Fault.CHANGED, "bytes 0-4/99"),
-        (whole, Fault.REFUSED, "no ranges"),  # a new listing would not help
+        (whole, Fault.REFUSED, "range requests"),  # a new listing would not help
     ):
         _, places, heard = play(stream, part, 5, [])
         [failure] = heard.failed

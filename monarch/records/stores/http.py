@@ -43,9 +43,7 @@ _FIELD: Final = re.compile(
 """Those that are looked at."""
 _CODE: Final = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE: Final = re.compile(rb"<Message>([^<]{1,500})</Message>")
-_NO_RANGES: Final = (
-    "the server gives no ranges of a file; store the files behind one that does"
-)
+_NO_RANGES: Final = "the server does not support range requests; use a server that does"
 _OK, _PARTIAL, _NO_CONTENT, _NOT_MODIFIED = 200, 206, 204, 304
 _NOT_FOUND, _PRECONDITION_FAILED = 404, 412
 _FAULTS: Final = {

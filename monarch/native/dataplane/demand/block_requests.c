@@ -11,7 +11,7 @@
 #include "shared/catalog.h"
 #include "shared/recency.h"
 
-enum { CHECKED_MAX = 16 }; /* written Files that are told of in one beat */
+enum { CHECKED_MAX = 16 }; /* modified Files reported in one heartbeat */
 
 /* begin - a File of which a program has asked for Blocks is staged from now on; false: it
  * can be staged only whole, or not at all. */

@@ -73,7 +73,7 @@ static void run_each_beat(struct demand *d)
     d->checked_ns = now;
     health_check(d->transfers);
     blocks_check(d);
-    packing_go_on(d->transfers); /* a frame may have come to nothing */
+    packing_go_on(d->transfers); /* a failed frame has released its reservation */
     if (d->eviction)
         eviction_beat(d->eviction);
     pthread_mutex_lock(&d->transfers->lock);

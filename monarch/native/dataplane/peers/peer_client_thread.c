@@ -166,8 +166,8 @@ static void wake(void *receiver)
         poller_wake(&r->threads[i].poller);
 }
 
-/* want_later - a program waits for Blocks that fill has ordered: whoever is asked for them
- * hears it. */
+/* want_later - a program waits for Blocks that fill has requested: the threads raise those
+ * requests to demand and notify the peers. */
 static void want_later(void *receiver, const struct block_want *wanted)
 {
     struct receiver *r = receiver;

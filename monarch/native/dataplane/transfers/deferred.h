@@ -1,4 +1,4 @@
-/* deferred.h - Files that have come plain from peers, and are to be compressed. */
+/* deferred.h - the queue of Files received uncompressed from peers, to be compressed. */
 #ifndef MONARCH_DEFERRED_H
 #define MONARCH_DEFERRED_H
 

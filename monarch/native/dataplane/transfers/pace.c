@@ -79,7 +79,7 @@ void pace_file(struct transfers *ts, struct transfer *t)
         ring_push(&ts->demands, &took);
 }
 
-/* pace_chunk - the same of a chunk of a larger File, long before that has come. */
+/* pace_chunk - counts one chunk of a larger File while its copy is still in flight. */
 void pace_chunk(struct transfers *ts, struct transfer *t, uint64_t ns)
 {
     const struct demand_time took = {CHUNK_BYTES, ns};

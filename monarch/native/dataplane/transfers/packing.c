@@ -153,7 +153,7 @@ uint32_t packing_wanted(struct transfers *ts, const struct transfer *t, uint32_t
 
 /* ---- Files in the Pool that are to be packed ------------------------------------------- */
 
-/* packing_note - a File has come into the Pool, perhaps for a packed Tier. */
+/* packing_note - queues a File in the Pool for packing, if a packed Tier is to hold it. */
 void packing_note(struct transfers *ts, uint32_t file)
 {
     if (ts->packs && table_is_due(ts->table, file))
