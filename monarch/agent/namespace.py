@@ -186,7 +186,7 @@ class Namespace:
         self.bases = plan.file_bases
         self.digest = catalog_digest(plan.roots)
         self.written = WrittenMarks(*segments.marks(), segments.note_marks)
-        self._blocks = plan.presence.blocks(segments.memory["flags"])
+        self._pages = plan.presence.pages(segments.memory["flags"])
         self.mark_bases = (*plan.file_bases, *plan.directory_bases)
         self._first = [root.block.first_entry for root in self.roots]
         self.behind = self._behind()
@@ -233,7 +233,7 @@ class Namespace:
                 inodes_of=self.segments.inodes_of,
                 inodes_in=self.segments.inodes_in,
                 bases=self.bases,
-                blocks=self._blocks,
+                pages=self._pages,
             )
         )
 

@@ -1,7 +1,7 @@
-"""The part of the flags segment that says which Blocks of large Files there are.
+"""The part of the flags segment that says which Pages of large Files are present.
 
 A File is large in this sense if it has more than one Extent and programs do not wait
-for the whole of it. The words of its Extents, a bit per Block, are written by the data
+for the whole of it. The words of its Blocks, one bit per Page, are written by the data
 plane.
 """
 
@@ -16,29 +16,34 @@ import numpy.typing as npt
 from monarch import native
 from monarch.catalog.block import Bytes, aligned
 
-# What a request for Blocks can name; Files beyond are staged whole.
+# What a request for Pages can name; Files beyond are staged whole.
 LARGE_MAX = 1 << native.CONSTANTS["REQUEST_FILE_BITS"]
-BLOCKS_MAX = 1 << native.CONSTANTS["REQUEST_FIRST_BITS"]
+LARGE_BYTES_MAX = (1 << native.CONSTANTS["REQUEST_FIRST_BITS"]) * native.CONSTANTS[
+    "PAGE_BYTES"
+] - native.CONSTANTS["EXTENT_BYTES"]
+
+_PARTS: Final = ("files", "first", "parts", "words", "changes", "places", "packed")
+_ONES: Final = np.array([number.bit_count() for number in range(256)], np.uint8)
 
 ABOVE_ALL: Final = 1 << 62
 """No File is larger."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PresentBlocks:
-    """Which Blocks of large Files there are, in memory that the data plane writes.
+class PresentPages:
+    """Which Pages of large Files are present, in memory that the data plane writes.
 
     Attributes:
         files: the numbers of the large Files, ascending.
-        first: the first word of each, and the number of all words.
-        words: of each Extent, a bit per Block.
+        first: the first Extent of each, and the number of all Extents.
+        words: per Extent a word for each of its Blocks, with one bit per Page.
         parts: of each large File, a struct part.
         packed: of each Extent, the packed Tier that holds it, plus 1; or 0.
     """
 
     files: npt.NDArray[np.uint32]
     first: npt.NDArray[np.uint64]
-    words: npt.NDArray[np.uint32]
+    words: npt.NDArray[np.uint64]
     parts: npt.NDArray[Any]
     packed: npt.NDArray[np.uint8]
 
@@ -65,27 +70,28 @@ class PresentBlocks:
         Args:
             file_sizes: of each File of the job.
         """
-        block = native.CONSTANTS["BLOCK_BYTES"]
-        in_word = 8 * self.words.itemsize
-        bits = np.unpackbits(self.words.view(np.uint8)).reshape(-1, in_word)
-        found: npt.NDArray[np.uint64] = bits.sum(axis=1, dtype=np.uint64)
-        found *= np.uint64(block)
+        page = native.CONSTANTS["PAGE_BYTES"]
+        in_extent = native.CONSTANTS["EXTENT_PAGES"]
+        some = np.flatnonzero(self.words.any(axis=1))
+        found = np.zeros(len(self.words), np.uint64)
+        ones = _ONES[self.words[some].view(np.uint8)]
+        found[some] = ones.sum(axis=1, dtype=np.uint64) * np.uint64(page)
         sizes = file_sizes[self.files].astype(np.int64)
         last = self.first[1:].astype(np.intp) - 1
-        # The last Block of a File is shorter.
-        number = (sizes - 1) // block % in_word
-        there = self.words[last] >> number.astype(np.uint32) & np.uint32(1)
-        found[last] -= there * (-sizes % block).astype(np.uint64)
+        # The last Page of a File is shorter.
+        block, bit = np.divmod((sizes - 1) // page % in_extent, 64)
+        there = self.words[last, block] >> bit.astype(np.uint64) & np.uint64(1)
+        found[last] -= there * (-sizes % page).astype(np.uint64)
         extent = native.CONSTANTS["EXTENT_BYTES"]
         whole = np.full(len(found), extent, np.uint64)
         whole[last] = ((sizes - 1) % extent + 1).astype(np.uint64)
         return np.where(self.packed > 0, whole, found)
 
 
-NO_BLOCKS: Final = PresentBlocks(
+NO_PAGES: Final = PresentPages(
     np.zeros(0, np.uint32),
     np.zeros(1, np.uint64),
-    np.zeros(0, np.uint32),
+    np.zeros((0, native.CONSTANTS["EXTENT_BLOCKS"]), np.uint64),
     np.zeros(0, native.DTYPES["part"]),
     np.zeros(0, np.uint8),
 )
@@ -98,7 +104,7 @@ class PresencePlan:
 
     Attributes:
         files: the numbers of the large Files, ascending.
-        first: the first word of each, and the number of all words.
+        first: the first Extent of each, and the number of all Extents.
         start: where the struct presence is.
     """
 
@@ -114,16 +120,19 @@ class PresencePlan:
         files = aligned(self.start + native.DTYPES["presence"].itemsize)
         first = aligned(files + 4 * count)
         parts = aligned(first + 8 * (count + 1))
+        extents = int(self.first[-1])
         words = aligned(parts + part * count)
-        places = words + 4 * int(self.first[-1])
+        changes = words + 8 * native.CONSTANTS["EXTENT_BLOCKS"] * extents
+        places = changes + 4 * extents
         return {
             "files": files,
             "first": first,
             "parts": parts,
             "words": words,
+            "changes": changes,
             "places": places,
-            "packed": places + int(self.first[-1]),
-            "end": places + 2 * int(self.first[-1]),
+            "packed": places + extents,
+            "end": places + 2 * extents,
         }
 
     @property
@@ -131,23 +140,24 @@ class PresencePlan:
         """Return the offset behind all parts; the start if there is no large File."""
         return self._places["end"] if len(self.files) else self.start
 
-    def blocks(self, memory: Bytes) -> PresentBlocks:
-        """Return which Blocks there are from now on, in a flags segment."""
+    def pages(self, memory: Bytes) -> PresentPages:
+        """Return which Pages are present from now on, in a flags segment."""
         places = self._places
-        words = memory[places["words"] : places["places"]].view(np.uint32)
+        words = memory[places["words"] : places["changes"]].view(np.uint64)
+        words = words.reshape(-1, native.CONSTANTS["EXTENT_BLOCKS"])
         dtype = native.DTYPES["part"]
         end = places["parts"] + len(self.files) * dtype.itemsize
         parts = memory[places["parts"] : end].view(dtype)
         packed = memory[places["packed"] : places["end"]]
-        return PresentBlocks(self.files, self.first, words, parts, packed)
+        return PresentPages(self.files, self.first, words, parts, packed)
 
     def write(self, memory: Bytes) -> None:
-        """Write everything into a zeroed flags segment: no Block is there yet."""
+        """Write everything into a zeroed flags segment: no Page is present yet."""
         places = self._places
         dtype = native.DTYPES["presence"]
         record = memory[self.start : self.start + dtype.itemsize].view(dtype)
         record["count"] = len(self.files)
-        for name in ("files", "first", "parts", "words", "places", "packed"):
+        for name in _PARTS:
             record[name] = places[name]
         for name, values in (("files", self.files), ("first", self.first)):
             raw = values.view(np.uint8)
@@ -174,8 +184,7 @@ def large_files(
         above_bytes: as `large_above` returns it.
     """
     least = max(above_bytes, native.CONSTANTS["EXTENT_BYTES"])
-    most = (BLOCKS_MAX - 1) * native.CONSTANTS["BLOCK_BYTES"]
-    large = np.flatnonzero((sizes > least) & (sizes <= most))
+    large = np.flatnonzero((sizes > least) & (sizes <= LARGE_BYTES_MAX))
     return large[: LARGE_MAX - 1].astype(np.uint32)
 
 
@@ -191,6 +200,7 @@ def plan_presence(
     """
     extent = native.CONSTANTS["EXTENT_BYTES"]
     files = large_files(sizes, above_bytes)
-    words = -(-sizes[files].astype(np.int64) // extent)
-    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(words)]).astype(np.uint64)
-    return PresencePlan(files, first, aligned(start) if len(files) else start)
+    counts = -(-sizes[files].astype(np.int64) // extent)
+    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    begin = aligned(start) if len(files) else start
+    return PresencePlan(files, first.astype(np.uint64), begin)

@@ -45,7 +45,7 @@ class Completion(NamedTuple):
 
     Attributes:
         expired: Python was silent for too long, and the File is absent already.
-        blocks: how many Blocks of a large File it was to bring; 0: the whole File.
+        pages: how many Pages of a large File it was to bring; 0: the whole File.
         bytes: read from the Origin or received, also by a failed Transfer.
         alone: it tells of the Tier alone; no order has ended.
     """
@@ -60,7 +60,7 @@ class Completion(NamedTuple):
     expired: bool
     bytes: int
     ns: int
-    blocks: int = 0
+    pages: int = 0
     alone: bool = False
 
     @property
@@ -87,12 +87,12 @@ def completions(rows: npt.NDArray[Any]) -> list[Completion]:
 
 
 def _completion(row: tuple[int, ...]) -> Completion:
-    file, tier, kind, step, peer, word, status, late, blocks, alone, n, ns, _ = row
+    file, tier, kind, step, peer, word, status, late, pages, alone, n, ns, _ = row
     return Completion(
         *(file, tier, kind, Step(step), peer, word, status),
         expired=bool(late),
         bytes=n,
         ns=ns,
-        blocks=blocks,
+        pages=pages,
         alone=bool(alone),
     )

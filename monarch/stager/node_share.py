@@ -80,9 +80,9 @@ class Share:
         in_part, partly = some & ~whole, placed & ~everything
         in_part[ready] = False
         missing = _missing(replicas, policy)
-        has_blocks = units.is_large
-        has_blocks[replicas.blocks.files] = True
-        lacks = some & ((missing > 0) | ~has_blocks)
+        has_pages = units.is_large
+        has_pages[replicas.pages.files] = True
+        lacks = some & ((missing > 0) | ~has_pages)
         lacks[packed] = False
         parts_bytes = unit_bytes(replicas, units, policy.kept, in_part)
         return cls(
@@ -93,7 +93,7 @@ class Share:
             unplaced=np.flatnonzero(~placed),
             partly_placed=np.flatnonzero(partly),
             left_bytes=unit_bytes(replicas, units, ~policy.placed, partly),
-            lacking=_lacking(replicas, lacks, has_blocks, missing),
+            lacking=_lacking(replicas, lacks, has_pages, missing),
         )
 
     @property
@@ -103,12 +103,12 @@ class Share:
 
 
 def _missing(replicas: Replicas, policy: Policy) -> Bytes:
-    """Return the bytes of each File that the node is to keep and no Block holds.
+    """Return the bytes of each File that the node is to keep and no Page holds.
 
     Of a small File these are all, until it is ready.
     """
     units = policy.units
-    if not (units.is_cut or len(replicas.blocks.files)):
+    if not (units.is_cut or len(replicas.pages.files)):
         return replicas.sizes
     missing = units.spread(replicas.sizes).copy()
     _subtract_present(replicas, units, missing)
@@ -120,51 +120,51 @@ def _missing(replicas: Replicas, policy: Policy) -> Bytes:
 
 
 def _subtract_present(replicas: Replicas, units: Units, missing: Bytes) -> None:
-    """Subtract from each unit what Blocks hold."""
-    _, places = _block_units(replicas, units)
-    np.subtract.at(missing, places, replicas.blocks.sizes(replicas.sizes))
+    """Subtract from each unit what Pages hold."""
+    _, places = _page_units(replicas, units)
+    np.subtract.at(missing, places, replicas.pages.sizes(replicas.sizes))
 
 
-def _block_units(replicas: Replicas, units: Units) -> tuple[Numbers, Numbers]:
-    """Return of each Extent of Files with Blocks the File, and the unit.
+def _page_units(replicas: Replicas, units: Units) -> tuple[Numbers, Numbers]:
+    """Return of each Extent of Files with Pages the File, and the unit.
 
-    A File with Blocks may be one unit: a node that works alone places no Extents, and
+    A File with Pages may be one unit: a node that works alone places no Extents, and
     the configurations of nodes may differ in what is large.
     """
-    blocks = replicas.blocks
-    first = blocks.first.astype(np.intp)
+    pages = replicas.pages
+    first = pages.first.astype(np.intp)
     counts = first[1:] - first[:-1]
-    files = np.repeat(blocks.files.astype(np.intp), counts)
-    extents = np.arange(len(blocks.words)) - np.repeat(first[:-1], counts)
+    files = np.repeat(pages.files.astype(np.intp), counts)
+    extents = np.arange(len(pages.words)) - np.repeat(first[:-1], counts)
     return files, units.first[files] + np.where(units.is_large[files], extents, 0)
 
 
-def kept_block_bytes(replicas: Replicas, policy: Policy, whole: Mask) -> int:
-    """Return the bytes of Blocks that a node is to keep, of Files that are not whole.
+def kept_page_bytes(replicas: Replicas, policy: Policy, whole: Mask) -> int:
+    """Return the bytes of Pages that a node is to keep, of Files that are not whole.
 
     Args:
         whole: the Files of which nothing is counted.
     """
-    if not len(replicas.blocks.files):
+    if not len(replicas.pages.files):
         return 0
-    files, places = _block_units(replicas, policy.units)
+    files, places = _page_units(replicas, policy.units)
     counted = policy.kept[places] & ~whole[files]
-    return int(replicas.blocks.sizes(replicas.sizes)[counted].sum())
+    return int(replicas.pages.sizes(replicas.sizes)[counted].sum())
 
 
 def missing_pieces(replicas: Replicas, policy: Policy) -> int:
     """Return what a node is to keep and lacks of Files that are held in pieces."""
-    blocks = replicas.blocks
-    if not len(blocks.in_pieces):
+    pages = replicas.pages
+    if not len(pages.in_pieces):
         return 0
-    extent, first = CONSTANTS["EXTENT_BYTES"], blocks.first.astype(np.intp)
+    extent, first = CONSTANTS["EXTENT_BYTES"], pages.first.astype(np.intp)
     counts = np.diff(first)
-    missing = np.full(len(blocks.words), extent, np.int64)
-    sizes = replicas.sizes[blocks.files].astype(np.int64)
+    missing = np.full(len(pages.words), extent, np.int64)
+    sizes = replicas.sizes[pages.files].astype(np.int64)
     missing[first[1:] - 1] = sizes - extent * (counts - 1)
-    missing -= blocks.sizes(replicas.sizes).astype(np.int64)
-    _, places = _block_units(replicas, policy.units)
-    pieces = np.repeat(blocks.without_room, counts)
+    missing -= pages.sizes(replicas.sizes).astype(np.int64)
+    _, places = _page_units(replicas, policy.units)
+    pieces = np.repeat(pages.without_room, counts)
     return int(missing[policy.kept[places] & pieces].sum())
 
 
@@ -176,18 +176,18 @@ def unit_bytes(replicas: Replicas, units: Units, chosen: Mask, files: Mask) -> i
 
 
 def _lacking(
-    replicas: Replicas, lacks: Mask, has_blocks: Mask, missing: Bytes
+    replicas: Replicas, lacks: Mask, has_pages: Mask, missing: Bytes
 ) -> dict[Reason, Lack]:
     """Return by the Reason how many Files lack something, and how much."""
     found = {}
     for reason in Reason:
         files = replicas.absent(reason)
-        if reason in (Reason.NONE, Reason.NO_ROOM) and has_blocks.any():
-            # Blocks of a large File come one by one while it is staging, as long as
+        if reason in (Reason.NONE, Reason.NO_ROOM) and has_pages.any():
+            # Pages of a large File come one by one while it is staging, as long as
             # there is room for them.
-            staging = replicas.in_state(ReplicaState.STAGING) & has_blocks
+            staging = replicas.in_state(ReplicaState.STAGING) & has_pages
             pieces = np.zeros_like(staging)
-            pieces[replicas.blocks.in_pieces] = True
+            pieces[replicas.pages.in_pieces] = True
             here = staging & (pieces == (reason is Reason.NO_ROOM))
             files = np.concatenate([files, np.flatnonzero(here)])
         files = files[lacks[files]]

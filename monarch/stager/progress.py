@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from monarch.native import Reason
-from monarch.stager.node_share import kept_block_bytes, missing_pieces, unit_bytes
+from monarch.stager.node_share import kept_page_bytes, missing_pieces, unit_bytes
 
 if TYPE_CHECKING:
     from monarch.stager.policy import Mask, Policy
@@ -35,7 +35,7 @@ class Progress:
 
     Attributes:
         files: the Files that are ready, of `kept_files`.
-        bytes: what is there, Blocks of large Files that are not whole included.
+        bytes: what is there, Pages of large Files that are not whole included.
         kept_files: what the node is to keep, whole or in part.
         coming_bytes: what is neither there nor known to stay away, as far as the Tiers
             have room.
@@ -79,7 +79,7 @@ class ProgressMeter:
         whole = np.zeros(len(replicas.sizes), np.bool_)
         whole[ready] = True
         found = int(replicas.sizes[ready].sum())
-        found += kept_block_bytes(replicas, policy, whole)
+        found += kept_page_bytes(replicas, policy, whole)
         found = min(found, self._kept_bytes)  # a File may be whole, but kept in part
         return Progress(
             files=len(ready),

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from monarch.catalog.presence import NO_BLOCKS, PresentBlocks
+from monarch.catalog.presence import NO_PAGES, PresentPages
 from monarch.native import (
     CONSTANTS,
     Reason,
@@ -194,7 +194,7 @@ class FileTable:
         inodes_of: the inodes of the Replicas of some Files in a Tier.
         inodes_in: the inodes of all Replicas that were ever in a Tier.
         bases: the first File of each root.
-        blocks: what there is of large Files.
+        pages: what is present of large Files.
     """
 
     sizes: npt.NDArray[np.uint64]
@@ -204,7 +204,7 @@ class FileTable:
     inodes_of: Callable[[Sequence[int], int], list[int]]
     inodes_in: Callable[[int], list[int]]
     bases: Sequence[int] = (0,)
-    blocks: PresentBlocks = NO_BLOCKS
+    pages: PresentPages = NO_PAGES
 
 
 class Replicas:
@@ -212,7 +212,7 @@ class Replicas:
 
     Attributes:
         words: the state words, to be read only.
-        blocks: what there is of large Files.
+        pages: what is present of large Files.
     """
 
     def __init__(self, files: FileTable) -> None:
@@ -221,7 +221,7 @@ class Replicas:
         self.name_of = files.name_of
         self.inodes_of = files.inodes_of
         self.inodes_in = files.inodes_in
-        self.blocks = files.blocks
+        self.pages = files.pages
         self._words = files.words
         self._written = files.marks
         self._bases = files.bases
@@ -289,7 +289,7 @@ class Replicas:
 
     def is_in_pieces(self, file: int) -> bool:
         """Return whether a large File is held in part, as no Tier has room for it."""
-        return self.blocks.is_in_pieces(file)
+        return self.pages.is_in_pieces(file)
 
     def absent(self, reason: Reason) -> Files:
         """Return the Files that are absent for a Reason."""

@@ -151,8 +151,8 @@ class Outcomes:
         """Handle the end of an order of the receiver."""
         transfer = self._dispatch.end(arrival)
         outcome = self._dispatch.classify(transfer, arrival)
-        if arrival.blocks and outcome is not FetchOutcome.OWN_FAULT:
-            return  # the data plane has asked the next Source for these Blocks
+        if arrival.pages and outcome is not FetchOutcome.OWN_FAULT:
+            return  # the data plane has asked the next Source for these Pages
         if outcome is FetchOutcome.OWN_FAULT:
             self._failed(transfer, arrival)
         elif outcome is FetchOutcome.PUBLISHED or arrival.expired:
@@ -203,7 +203,7 @@ class Outcomes:
         if tier_outcome is TierOutcome.FULL:
             # Only now: what is reserved counts as held.
             self._ends.shrink(transfer.order.tier)
-        if not transfer.partly:  # else programs ask again for the Blocks that they need
+        if not transfer.partly:  # else programs ask again for the Pages that they need
             self._dispatch.order(transfer.file, asked=transfer.asked)
 
     def _retry_if_expired(self, done: Completion) -> None:

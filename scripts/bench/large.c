@@ -1,7 +1,8 @@
 /* large.c - reads large files as programs do, and says how long it took.
  *
  *   large order EPOCHS COMPUTE_US FILE ...   each file from its start, a Block at a time
- *   large sparse EPOCHS PERCENT FILE ...     some Blocks, in a new random order each time
+ *   large sparse EPOCHS PERCENT PIECE FILE   pieces that begin anywhere, some of all, in a new
+ *                                            random order each time
  *   large first PAUSE_MS FILE ...            the first Block of each but the first file
  *   large calls ROUNDS BYTES FILE            preads of what has been read before
  *
@@ -22,15 +23,16 @@
 enum {
     BLOCK = 256 << 10,
     EXTENT = 8 << 20,
-    PIECE = BLOCK / 2,
     STRIDE = 4 << 20,
     BEFORE = 4 * BLOCK,
-    PICKS_MAX = 1 << 16,
+    PICKS_MAX = 1 << 17,
+    SHIFT = 1234, /* of pieces: none is aligned */
+    PIECE_MAX = 1 << 20,
     CALLS_BYTES = 32 << 20, /* of one round */
     CALLS_MAX = 100000,
 };
 
-static char buffer[BLOCK];
+static char buffer[PIECE_MAX];
 static char **files;
 static int file_count;
 static uint64_t random_state = 88172645463325252ull;
@@ -106,14 +108,14 @@ static void order(int epochs, unsigned compute_us)
     }
 }
 
-/* pick_blocks - draws distinct Blocks of all files; returns how many. */
-static int pick_blocks(const int *fds, unsigned percent)
+/* pick_pieces - draws distinct pieces of a file; returns how many. */
+static int pick_pieces(int fd, unsigned percent, off_t piece)
 {
     int count = 0;
-    for (int i = 0; i < file_count; i++)
-        for (off_t at = 0; at < size_of(fds[i]) && count < PICKS_MAX; at += BLOCK)
-            if (draw(100) < percent)
-                picks[count++] = (struct pick){fds[i], at};
+    off_t end = size_of(fd) - SHIFT - piece;
+    for (off_t at = SHIFT; at <= end && count < PICKS_MAX; at += piece)
+        if (draw(100) < percent)
+            picks[count++] = (struct pick){fd, at};
     return count;
 }
 
@@ -127,22 +129,19 @@ static void shuffle(int count)
     }
 }
 
-static void sparse(int epochs, unsigned percent)
+static void sparse(int epochs, unsigned percent, size_t piece)
 {
-    int *fds = calloc((size_t)file_count, sizeof(*fds));
-    for (int i = 0; i < file_count; i++)
-        fds[i] = open_file(files[i]);
-    int count = pick_blocks(fds, percent);
+    int fd = open_file(files[0]);
+    int count = pick_pieces(fd, percent, (off_t)piece);
     for (int epoch = 0; epoch < epochs; epoch++) {
         shuffle(count);
         double begin = now_s();
         for (int i = 0; i < count; i++)
-            for (off_t part = 0; part < BLOCK; part += PIECE)
-                read_at(picks[i].fd, picks[i].at + part, PIECE);
-        printf("%.6f 0 %.0f\n", now_s() - begin, (double)count * BLOCK);
+            read_at(picks[i].fd, picks[i].at, piece);
+        printf("%.6f 0 %.0f\n", now_s() - begin, (double)count * (double)piece);
         fflush(stdout);
     }
-    free(fds);
+    close(fd);
 }
 
 static void first(unsigned pause_ms)
@@ -181,6 +180,7 @@ static void calls(int rounds, size_t n)
 int main(int argc, char **argv)
 {
     int numbers = argc > 1 && argv[1][0] == 'f' ? 1 : 2;
+    numbers += argc > 1 && argv[1][0] == 's';
     if (argc < 3 + numbers)
         return 2;
     files = argv + 2 + numbers;
@@ -189,7 +189,7 @@ int main(int argc, char **argv)
     if (argv[1][0] == 'o')
         order(one, (unsigned)other);
     else if (argv[1][0] == 's')
-        sparse(one, (unsigned)other);
+        sparse(one, (unsigned)other, (size_t)atol(argv[4]));
     else if (argv[1][0] == 'f')
         first((unsigned)one);
     else

@@ -13,6 +13,7 @@ from support.programs import TRIED_TIMES, Outcome, Runner, tried_bytes
 Mount = Callable[..., CountFs]
 
 BLOCK = 256 << 10
+PAGE = 4 << 10
 SIZE = (9 << 20) + 5
 NO_FILL = ("--set", "fill.enabled=false")
 HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -89,7 +90,7 @@ def test_other_bytes_let_nobody_wait(
     assert waits(run(runner, view, READ_THEN_MAP)) == 0
 
 
-def test_a_file_that_is_too_large_to_wait_for_is_read_in_blocks_as_before(
+def test_a_file_that_is_too_large_to_wait_for_is_read_in_pages(
     runner: Runner, mount_counted: Mount, tmp_path: Path
 ) -> None:
     view = mount_counted(make(tmp_path / "data", MAPPED["npy"]))
@@ -99,7 +100,7 @@ def test_a_file_that_is_too_large_to_wait_for_is_read_in_blocks_as_before(
 
     assert waits(outcome) == 0
     assert outcome.report["counters"]["origin_whole"] == 0
-    assert view.counts().read_bytes == BLOCK + tried_bytes(outcome.report)
+    assert view.counts().read_bytes == PAGE + tried_bytes(outcome.report)
 
 
 def test_of_hdf5_the_first_mib_and_the_end_are_read_ahead(
@@ -120,4 +121,4 @@ def test_of_others_nothing_is_read_ahead(
 
     outcome = run(runner, view, READ_BEGIN)
 
-    assert view.counts().read_bytes == BLOCK + tried_bytes(outcome.report)
+    assert view.counts().read_bytes == PAGE + tried_bytes(outcome.report)

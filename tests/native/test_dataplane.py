@@ -27,11 +27,11 @@ MODES = {
     "address": compiler.ADDRESS,
     "thread": compiler.THREAD,
 }
-PARTS = ("board", "bytes", "fault", "peer", "nodes", "packed")
+PARTS = ("board", "bytes", "fault", "peer", "nodes", "packed", "ranges")
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
 NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
 NAMES += ["peer_blocks", "peer_block_faults"]
-NAMES += ["marks", "tables", "blocks", "whole", "readers"]
+NAMES += ["marks", "tables", "blocks", "pages", "whole", "readers"]
 NAMES += ["packs", "pack_drops", "evictions"]
 # What must hold too where engines make seals, and receivers check them.
 SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]

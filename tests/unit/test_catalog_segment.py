@@ -290,22 +290,27 @@ def test_there_are_flags_of_whole_files_where_large_ones_may_be_waited_for(
     assert header(memory, "flags")["whole"] == plan.whole_place
 
 
-def test_the_blocks_of_large_files_are_read_where_the_plan_has_put_them() -> None:
+def test_the_pages_of_large_files_are_read_where_the_plan_has_put_them() -> None:
     block = native.CONSTANTS["BLOCK_BYTES"]
+    page = native.CONSTANTS["PAGE_BYTES"]
     sizes = (8 << 20, 1, (16 << 20) + block + 7, (8 << 20) + 9)
     plan = plan_catalog([root_at(b"/pfs/one", sizes=sizes)], [], POLICY_AUTO)
     memory = np.zeros(plan.flags_length, np.uint8)
     plan.write_flags(memory, 3)
 
-    blocks = plan.presence.blocks(memory)
+    pages = plan.presence.pages(memory)
     place = int(plan.presence.start)
     words = int(
         memory[place:]
         .view(np.uint8)[: native.DTYPES["presence"].itemsize]
         .view(native.DTYPES["presence"])["words"][0]
     )
-    memory[words : words + 20].view(np.uint32)[:] = [0b101, 2**32 - 1, 3, 0, 1]
+    held = memory[words : words + 5 * 256].view(np.uint64).reshape(5, 32)
+    held[0, 0] = 0b101
+    held[1, :] = 2**64 - 1
+    held[2, 1] = 1
+    held[4, 0] = 1
 
-    assert blocks.files.tolist() == [2, 3]
+    assert pages.files.tolist() == [2, 3]
     lengths = np.array(sizes, np.uint64)
-    assert blocks.sizes(lengths).tolist() == [2 * block, 8 << 20, block + 7, 0, 9]
+    assert pages.sizes(lengths).tolist() == [2 * page, 8 << 20, 7, 0, 9]

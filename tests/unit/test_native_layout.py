@@ -20,7 +20,7 @@ HEADERS = [
         "shared/changes.h",
         "dataplane/api/api.h",
         "dataplane/demand/demand_api.h",
-        "dataplane/extents/lru.h",
+        "dataplane/base/lru.h",
         "dataplane/extents/order_api.h",
         "dataplane/extents/pack_adoption.h",
         "dataplane/extents/replica_state.h",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monarch import native
-from monarch.catalog.presence import PresentBlocks, plan_presence
+from monarch.catalog.presence import PresentPages, plan_presence
 from monarch.native import CONSTANTS, Reason, ReplicaState, state_word
 from monarch.placement import Node
 from monarch.stager import (
@@ -23,16 +23,16 @@ from monarch.stager import (
 from monarch.stager.node_share import Lack
 from support.placements import EXTENT_BYTES, place_sizes, units_of
 
-PAGE = 4096
-BLOCK_BYTES = CONSTANTS["BLOCK_BYTES"]
-HUGE = 200 * EXTENT_BYTES + BLOCK_BYTES + 5
-SIZES = np.array([PAGE, HUGE, 3 * PAGE, 2 * EXTENT_BYTES], np.uint64)
+PAGE_BYTES = CONSTANTS["PAGE_BYTES"]
+EXTENT_PAGES = CONSTANTS["EXTENT_PAGES"]
+HUGE = 200 * EXTENT_BYTES + 64 * PAGE_BYTES + 5
+SIZES = np.array([PAGE_BYTES, HUGE, 3 * PAGE_BYTES, 2 * EXTENT_BYTES], np.uint64)
 NEVER = 1 << 62
 
 
 @dataclass(frozen=True)
 class Site:
-    """A node with its words and Blocks, which a test writes."""
+    """A node with its words and Pages, which a test writes."""
 
     policy: Policy
     words: np.ndarray
@@ -48,15 +48,17 @@ class Site:
         self.words[file] = state_word(state, reason=reason)
 
     def fill(self, file: int, part: float = 1.0) -> int:
-        """Set Blocks of the first Extents that it keeps; return the bytes of these."""
-        blocks, units = self.replicas.blocks, self.policy.units
-        word = int(blocks.first[np.flatnonzero(blocks.files == file)[0]])
+        """Set the Pages of the first Extents that it keeps; return their bytes."""
+        pages, units = self.replicas.pages, self.policy.units
+        first = int(pages.first[np.flatnonzero(pages.files == file)[0]])
         kept = np.flatnonzero(self.policy.kept[units.first[file] :][: units_in(file)])
         kept = kept[: int(part * len(kept))]
         size, filled = int(SIZES[file]), 0
         for extent in kept.tolist():
             length = min(EXTENT_BYTES, size - extent * EXTENT_BYTES)
-            blocks.words[word + extent] = (1 << -(-length // BLOCK_BYTES)) - 1
+            held = np.arange(EXTENT_PAGES) < -(-length // PAGE_BYTES)
+            bits = np.packbits(held, bitorder="little")
+            pages.words[first + extent] = bits.view(np.uint64)
             filled += length
         return filled
 
@@ -76,10 +78,10 @@ def make(policy: Policy, above: int = EXTENT_BYTES) -> Site:
         name_of=str,
         inodes_of=lambda files, tier: [],
         inodes_in=lambda tier: [],
-        blocks=PresentBlocks(
+        pages=PresentPages(
             plan.files,
             plan.first,
-            np.zeros(count, np.uint32),
+            np.zeros((count, 32), np.uint64),
             np.zeros(len(plan.files), native.DTYPES["part"]),
             np.zeros(count, np.uint8),
         ),
@@ -116,7 +118,7 @@ def test_files_that_are_kept_whole_and_in_part_are_told_apart(spread):
     assert all(len(share.unplaced) == 0 for share in shares)
 
 
-def test_what_is_kept_in_part_lacks_the_blocks_that_are_not_there(site):
+def test_what_is_kept_in_part_lacks_the_pages_that_are_not_there(site):
     wanted = kept_bytes(site, 1)
     for file in (0, 2, 3):
         site.set(file, ReplicaState.READY)
@@ -143,15 +145,16 @@ def test_a_file_kept_in_part_lacks_nothing_once_its_part_is_there(site):
     assert site.share.part_bytes == kept_bytes(site, 1)
 
 
-def test_the_last_block_of_a_file_counts_with_its_own_length():
+def test_the_last_page_of_a_file_counts_with_its_own_length():
     alone = Policy.alone(units_of(SIZES, NEVER))
     site = make(alone)
     for file in (0, 2, 3):
         site.set(file, ReplicaState.READY)
     site.set(1, ReplicaState.STAGING)
 
-    last = int(site.replicas.blocks.first[1]) - 1
-    site.replicas.blocks.words[last] = 0b10
+    last = int(site.replicas.pages.first[1]) - 1
+    block, page = divmod((HUGE - 1) // PAGE_BYTES % EXTENT_PAGES, 64)
+    site.replicas.pages.words[last, block] = 1 << page
 
     assert site.share.lacking == {Reason.NONE: Lack(1, HUGE - 5)}
 
@@ -231,7 +234,7 @@ def progress(site: Site) -> Progress:
     return ProgressMeter().measure(stager)
 
 
-def test_progress_counts_the_blocks_of_what_is_kept_in_part(site):
+def test_progress_counts_the_pages_of_what_is_kept_in_part(site):
     wanted, kept = kept_bytes(site, 1), progress(site).kept_bytes
     site.set(1, ReplicaState.STAGING)
     there = site.fill(1, 0.5)
@@ -239,7 +242,7 @@ def test_progress_counts_the_blocks_of_what_is_kept_in_part(site):
     assert 0 < there < wanted
     assert progress(site).bytes == there
     assert progress(site).coming_bytes == kept - there
-    site.replicas.blocks.parts["pieces"][0] = 1  # no Tier has room for all of it
+    site.replicas.pages.parts["pieces"][0] = 1  # no Tier has room for all of it
     assert progress(site).coming_bytes == kept - wanted
     site.set(1, ReplicaState.READY)
     assert progress(site).bytes == wanted
@@ -248,9 +251,9 @@ def test_progress_counts_the_blocks_of_what_is_kept_in_part(site):
 def test_what_a_node_alone_has_in_pieces_does_not_become_whole():
     site = make(Policy.alone(units_of(SIZES, NEVER)))
     site.set(1, ReplicaState.STAGING)
-    words = site.replicas.blocks.words
-    words[:3] = 0xFFFFFFFF
-    site.replicas.blocks.parts["pieces"][0] = 1
+    words = site.replicas.pages.words
+    words[:3] = 2**64 - 1
+    site.replicas.pages.parts["pieces"][0] = 1
 
     found = progress(site)
 

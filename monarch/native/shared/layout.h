@@ -36,9 +36,10 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 14u
+#define LAYOUT_VERSION 15u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
+#define PAGE_BYTES (4u << 10)  /* unit of presence; what the kernel reads at least */
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
 
 enum {
@@ -57,7 +58,9 @@ enum {
     FILTER_NAME_BYTES = 32,
     CHANGES_MAX = 8192,
     ELSEWHERE_MAX = 8,
-    EXTENT_BLOCKS = 32, /* bits of a word */
+    EXTENT_BLOCKS = 32,
+    EXTENT_PAGES = 2048,
+    BLOCK_PAGES = 64, /* bits of a word */
 };
 
 #define NONE32 0xffffffffu
@@ -246,10 +249,9 @@ struct flags {
     uint32_t marked;     /* 1: some mark below is set */
     uint32_t superseded; /* 1: the marks are no longer read: map the path again */
     uint32_t changes;    /* offset of the struct changes of an outline; else 0 */
-    uint64_t
-        opened; /* offset of u8[file_count]: opens of each File, modulo 256; or 0 */
-    uint32_t hinted;   /* 1: programs count their opens there */
-    uint32_t tick;     /* a coarse clock that the agent advances, see recency.h */
+    uint64_t opened;     /* offset of u8[file_count]: opens, modulo 256; or 0 */
+    uint32_t hinted;     /* 1: programs count their opens there */
+    uint32_t tick;       /* a coarse clock that the agent advances, see recency.h */
     uint64_t recency;  /* offset of u32[file_count]: the tick of the last open; or 0 */
     uint64_t presence; /* offset of the struct presence; or 0 */
     /* Offset of u8[file_count], or 0. WHOLE_...: an open of this large File waits until it
@@ -265,17 +267,16 @@ enum {
     WHOLE_MAPPED = 2,   /* the same, and a program has mapped it at the origin */
 };
 
-/* What there is of the Files that are too large to wait for: a bit per Block that a partial
- * Replica holds, a word per Extent, which is a futex. The agent alone writes; all offsets
- * are from the start of the segment. */
+/* Presence of the Files that are too large to wait for, written by the agent; all by offset. */
 struct presence {
-    uint64_t count;  /* such Files */
-    uint64_t files;  /* u32[count]: their numbers, ascending */
-    uint64_t first;  /* u64[count + 1]: the first word of each, and the end */
-    uint64_t parts;  /* struct part[count] */
-    uint64_t words;  /* u32[], a bit per Block */
-    uint64_t places; /* u8[], where each Extent is: a Tier's number, or PLACE_... */
-    uint64_t packed; /* u8[], the packed Tier that holds the Extent, plus 1; or 0 */
+    uint64_t count;   /* such Files */
+    uint64_t files;   /* u32[count]: their numbers, ascending */
+    uint64_t first;   /* u64[count + 1]: the first Extent of each, and the end */
+    uint64_t parts;   /* struct part[count] */
+    uint64_t words;   /* u64[EXTENT_BLOCKS] per Extent: one bit per present Page */
+    uint64_t changes; /* u32[] per Extent: futex, incremented at each change */
+    uint64_t places;  /* u8[] per Extent: a Tier's number, or PLACE_... */
+    uint64_t packed;  /* u8[] per Extent: the packed Tier that holds it, plus 1; or 0 */
 };
 
 enum {
@@ -288,8 +289,7 @@ struct part {
     /* Low half: 1 and the generation of the state word by which the File is staged; high
      * half: one more with each partial Replica. 0: there is none. */
     uint64_t replica;
-    uint32_t
-        failures; /* Blocks that could not be copied; programs read the origin then */
+    uint32_t failures; /* Pages that could not be copied: programs read the origin */
     /* 0: all of it will be in one Tier, and READY in the end. Else it is held in pieces:
      * above 0, another number after each piece that was given up, PIECES_PACKED where Tiers
      * hold the pieces packed, and PIECES_STAY where there is no room for all of them plain. */
@@ -367,7 +367,7 @@ struct requests {
     /* By File number modulo WAITER_COUNTS: opens that wait for a Replica, or have been
      * woken and have not opened it yet. The Pool keeps a Replica that is waited for. */
     uint32_t waiters[WAITER_COUNTS];
-    /* File number + 1, or a request for Blocks, see presence.h; 0 = free; emptied by an
+    /* File number + 1, or a request for Pages, see presence.h; 0 = free; emptied by an
      * atomic exchange. */
     uint64_t slots[REQUEST_SLOTS];
     /* By File number modulo WAITER_COUNTS: File number + 1, and in the lower half how far
@@ -392,7 +392,7 @@ enum process_state {
     PROCESS_LAUNCHER, /* a `monarch run` before exec, or one that waits */
 };
 
-/* What a program has waited for: a File from the origin or from a peer, or Blocks. */
+/* What a program has waited for: a File from the origin or from a peer, or Pages of one. */
 enum wait_source {
     WAIT_ORIGIN,
     WAIT_PEER,

@@ -1,5 +1,5 @@
 /* presence.c - finds a large File and its words in the flags segment, and packs requests for
- * Blocks into the word of a slot. */
+ * Pages into the word of a slot. */
 #include "presence.h"
 
 #include <stddef.h>
@@ -22,9 +22,11 @@ const struct presence *presence_of(const struct flags *flags)
         p->files + p->count * sizeof(uint32_t) > end ||
         p->parts + p->count * sizeof(struct part) > end)
         return NULL;
-    uint64_t words = ((const uint64_t *)at(flags, p->first))[p->count];
-    return words < end && p->words + words * sizeof(uint32_t) <= end &&
-                   p->places + words <= end
+    uint64_t extents = ((const uint64_t *)at(flags, p->first))[p->count];
+    uint64_t words = extents * EXTENT_BLOCKS * sizeof(uint64_t);
+    return extents < end && p->words + words <= end &&
+                   p->changes + extents * sizeof(uint32_t) <= end &&
+                   p->places + extents <= end
                ? p
                : NULL;
 }
@@ -61,28 +63,42 @@ struct part *presence_part(const struct flags *flags, uint32_t large)
     return (struct part *)(uintptr_t)at(flags, p->parts) + large;
 }
 
-/* presence_words - the words of the Extents of a large File. */
-_Atomic uint32_t *presence_words(const struct flags *flags, uint32_t large)
+static uint64_t first_extent(const struct flags *flags, const struct presence *p,
+                             uint32_t large)
+{
+    return ((const uint64_t *)at(flags, p->first))[large];
+}
+
+/* presence_words - the words of the Blocks of a large File. */
+_Atomic uint64_t *presence_words(const struct flags *flags, uint32_t large)
 {
     const struct presence *p = at(flags, flags->presence);
-    uint64_t first = ((const uint64_t *)at(flags, p->first))[large];
-    return (_Atomic uint32_t *)(uintptr_t)at(flags, p->words) + first;
+    return (_Atomic uint64_t *)(uintptr_t)at(flags, p->words) +
+           first_extent(flags, p, large) * EXTENT_BLOCKS;
+}
+
+/* presence_changes - the counters of its Extents. */
+_Atomic uint32_t *presence_changes(const struct flags *flags, uint32_t large)
+{
+    const struct presence *p = at(flags, flags->presence);
+    return (_Atomic uint32_t *)(uintptr_t)at(flags, p->changes) +
+           first_extent(flags, p, large);
 }
 
 /* presence_places - where its Extents are. */
 _Atomic uint8_t *presence_places(const struct flags *flags, uint32_t large)
 {
     const struct presence *p = at(flags, flags->presence);
-    uint64_t first = ((const uint64_t *)at(flags, p->first))[large];
-    return (_Atomic uint8_t *)(uintptr_t)at(flags, p->places) + first;
+    return (_Atomic uint8_t *)(uintptr_t)at(flags, p->places) +
+           first_extent(flags, p, large);
 }
 
 /* presence_packed - which of its Extents are packed. */
 _Atomic uint8_t *presence_packed(const struct flags *flags, uint32_t large)
 {
     const struct presence *p = at(flags, flags->presence);
-    uint64_t first = ((const uint64_t *)at(flags, p->first))[large];
-    return (_Atomic uint8_t *)(uintptr_t)at(flags, p->packed) + first;
+    return (_Atomic uint8_t *)(uintptr_t)at(flags, p->packed) +
+           first_extent(flags, p, large);
 }
 
 /* presence_extent_name - makes the name of a Replica, in a buffer of EXTENT_NAME_BYTES + 1,
@@ -96,22 +112,23 @@ void presence_extent_name(uint32_t extent, char *name)
     *at = 0;
 }
 
-/* presence_request - the word of a slot that asks for Blocks. */
-uint64_t presence_request(struct block_range range)
+/* presence_request - the word of a slot that requests Pages: the first REQUEST_COUNT_MAX of a
+ * longer range. */
+uint64_t presence_request(struct page_range range)
 {
-    return REQUEST_BLOCKS |
+    uint32_t count = range.count < REQUEST_COUNT_MAX ? range.count : REQUEST_COUNT_MAX;
+    return REQUEST_PAGES |
            (uint64_t)range.large << (REQUEST_FIRST_BITS + REQUEST_COUNT_BITS) |
-           (uint64_t)range.first << REQUEST_COUNT_BITS | range.count;
+           (uint64_t)range.first << REQUEST_COUNT_BITS | count;
 }
 
-/* presence_range - what such a word asks for. */
-struct block_range presence_range(uint64_t request)
+/* presence_range - the Pages that such a word requests. */
+struct page_range presence_range(uint64_t request)
 {
-    return (struct block_range){
+    return (struct page_range){
         .large = (uint32_t)(request >> (REQUEST_FIRST_BITS + REQUEST_COUNT_BITS)) &
                  ((1u << REQUEST_FILE_BITS) - 1),
-        .first = (uint32_t)(request >> REQUEST_COUNT_BITS) &
-                 ((1u << REQUEST_FIRST_BITS) - 1),
+        .first = (uint32_t)(request >> REQUEST_COUNT_BITS),
         .count = (uint32_t)request & REQUEST_COUNT_MAX,
     };
 }

@@ -1,5 +1,5 @@
-/* presence.h - which Blocks of large Files there are, and the words by which programs ask
- * for others. */
+/* presence.h - which Pages of large Files are present, and the words by which programs request
+ * others. */
 #ifndef MONARCH_PRESENCE_H
 #define MONARCH_PRESENCE_H
 
@@ -8,30 +8,31 @@
 
 #include "layout.h"
 
-/* A request for Blocks, from its lowest bit: 14 bits how many, 26 the first one, 22 the
- * number of the large File; the highest is REQUEST_BLOCKS. */
-#define REQUEST_BLOCKS (1ull << 63)
+/* A request for Pages, from its lowest bit: 11 bits for their number, 32 for the first one, 20
+ * for the number of the large File; the highest bit is REQUEST_PAGES. */
+#define REQUEST_PAGES (1ull << 63)
 
 enum {
-    REQUEST_COUNT_BITS = 14,
-    REQUEST_FIRST_BITS = 26,
-    REQUEST_FILE_BITS = 22,
+    REQUEST_COUNT_BITS = 11,
+    REQUEST_FIRST_BITS = 32,
+    REQUEST_FILE_BITS = 20,
 };
 
 #define REQUEST_COUNT_MAX ((1u << REQUEST_COUNT_BITS) - 1)
 
-struct block_range { /* of a large File, by its number among these */
+struct page_range { /* of a large File, by its number among these */
     uint32_t large, first, count;
 };
 
-uint64_t presence_request(struct block_range range);
-struct block_range presence_range(uint64_t request);
+uint64_t presence_request(struct page_range range);
+struct page_range presence_range(uint64_t request);
 
 const struct presence *presence_of(const struct flags *flags);
 int64_t presence_find(const struct flags *flags, uint64_t file);
 uint32_t presence_file(const struct flags *flags, uint32_t large);
 struct part *presence_part(const struct flags *flags, uint32_t large);
-_Atomic uint32_t *presence_words(const struct flags *flags, uint32_t large);
+_Atomic uint64_t *presence_words(const struct flags *flags, uint32_t large);
+_Atomic uint32_t *presence_changes(const struct flags *flags, uint32_t large);
 _Atomic uint8_t *presence_places(const struct flags *flags, uint32_t large);
 _Atomic uint8_t *presence_packed(const struct flags *flags, uint32_t large);
 
@@ -66,11 +67,46 @@ static inline uint32_t blocks_of(uint64_t size)
     return (uint32_t)((size + BLOCK_BYTES - 1) / BLOCK_BYTES);
 }
 
-/* blocks_mask - the bits of `count` Blocks from `first` on in the word of their Extent. */
-static inline uint32_t blocks_mask(uint32_t first, uint32_t count)
+/* pages_of - the number of Pages of a File. */
+static inline uint32_t pages_of(uint64_t size)
 {
-    uint32_t bits = count >= EXTENT_BLOCKS ? ~0u : (1u << count) - 1;
-    return bits << first % EXTENT_BLOCKS;
+    return (uint32_t)((size + PAGE_BYTES - 1) / PAGE_BYTES);
+}
+
+/* pages_bytes - the size of some Pages of a File. */
+static inline uint64_t pages_bytes(uint64_t size, uint32_t first, uint32_t pages)
+{
+    uint64_t left = size - (uint64_t)first * PAGE_BYTES;
+    uint64_t whole = (uint64_t)pages * PAGE_BYTES;
+    return left < whole ? left : whole;
+}
+
+/* pages_mask - the bits of `count` Pages from `first` on in the word of their Block. */
+static inline uint64_t pages_mask(uint32_t first, uint32_t count)
+{
+    uint64_t bits = count >= BLOCK_PAGES ? ~0ull : (1ull << count) - 1;
+    return bits << first % BLOCK_PAGES;
+}
+
+/* pages_in_block - how many of the Pages from `at` to `end` are in the Block of the first. */
+static inline uint32_t pages_in_block(uint32_t at, uint32_t end)
+{
+    uint32_t left = BLOCK_PAGES - at % BLOCK_PAGES;
+    return end - at < left ? end - at : left;
+}
+
+/* pages_there - all of these Pages have their bits. */
+static inline bool pages_there(const _Atomic uint64_t *words, uint32_t first,
+                               uint32_t count)
+{
+    for (uint32_t n, at = first, end = first + count; at < end; at += n) {
+        n = pages_in_block(at, end);
+        uint64_t there = atomic_load_explicit(&words[at / BLOCK_PAGES],
+                                              memory_order_acquire);
+        if (~there & pages_mask(at, n))
+            return false;
+    }
+    return true;
 }
 
 /* part_tag - the low half of struct part.replica for a state word. */

@@ -12,6 +12,7 @@
 #include "dataplane/base/clock.h"
 #include "dataplane/api/engine.h"
 #include "fault.h"
+#include "ranges.h"
 #include "shared/catalog.h"
 #include "shared/presence.h"
 
@@ -60,21 +61,27 @@ static void fill(void)
     monarch_engine_fill(board->engine, &list);
 }
 
-static uint32_t present(uint32_t file)
+/* blocks - the Pages of some Blocks. */
+static struct page_range blocks(uint32_t large, uint32_t first, uint32_t count)
 {
-    uint32_t sum = 0;
-    _Atomic uint32_t *bits = presence_words(board->flags, file);
-    for (uint32_t i = 0; i < 4; i++)
-        sum += (uint32_t)__builtin_popcount(atomic_load(&bits[i]));
-    return sum;
+    uint32_t page = first * BLOCK_PAGES, left = pages_of(SIZE) - page;
+    uint32_t pages = count * BLOCK_PAGES;
+    return (struct page_range){large, page, pages < left ? pages : left};
 }
 
 static bool is_present(uint32_t file, uint32_t block)
 {
-    const _Atomic uint32_t *bits = presence_words(board->flags, file);
-    return atomic_load_explicit(&bits[block / EXTENT_BLOCKS], memory_order_acquire) >>
-               block % EXTENT_BLOCKS &
-           1;
+    struct page_range all = blocks(file, block, 1);
+    return pages_there(presence_words(board->flags, file), all.first, all.count);
+}
+
+/* present - how many Blocks are present, each of them whole. */
+static uint32_t present(uint32_t file)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < blocks_of(SIZE); i++)
+        sum += is_present(file, i);
+    return sum;
 }
 
 static bool is_ready(uint32_t file)
@@ -82,9 +89,9 @@ static bool is_ready(uint32_t file)
     return STATE_OF(board_state(board, file)) == REPLICA_READY;
 }
 
-static void ask(uint32_t slot, struct block_range range)
+static void ask(uint32_t slot, struct page_range range)
 {
-    board_ask(board, slot, presence_request(range));
+    range_ask(board, slot, range);
 }
 
 static void until(bool (*done)(uint32_t file), uint32_t file)
@@ -96,27 +103,16 @@ static void until(bool (*done)(uint32_t file), uint32_t file)
     }
 }
 
-/* read_range - as a program does: asks until the Blocks are there, or all of them. */
-static void read_range(uint32_t slot, struct block_range range)
+static void read_range(uint32_t slot, struct page_range range)
 {
-    uint64_t limit = clock_ns() + PATIENCE_S * SECOND_NS;
-    for (uint32_t at = range.first; at < range.first + range.count; at++) {
-        for (int turn = 0; !is_ready(range.large) && !is_present(range.large, at);
-             turn++) {
-            if (turn % 50 == 0)
-                ask(slot, range);
-            CHECK(clock_ns() < limit);
-            poll(NULL, 0, 1);
-        }
-        CHECK(board_block_right(board, range.large, at));
-    }
+    range_read(board, slot, range);
 }
 
 static void what_is_asked_for_comes_alone(void)
 {
     begin();
-    read_range(0, (struct block_range){0, 5, 2});
-    read_range(0, (struct block_range){0, 31, 2}); /* of two Extents */
+    read_range(0, blocks(0, 5, 2));
+    read_range(0, blocks(0, 31, 2)); /* of two Extents */
     CHECK(present(0) == 4 && present(1) == 0);
     CHECK(STATE_OF(board_state(board, 0)) == REPLICA_STAGING);
     uint64_t seen = part_load(presence_part(board->flags, 0));
@@ -129,7 +125,7 @@ static void blocks_leave_no_pages_at_the_origin(void)
 {
     begin();
     if (board_forget_pages(board, 0)) {
-        read_range(0, (struct block_range){0, 5, 2});
+        read_range(0, blocks(0, 5, 2));
         fill();
         until(is_ready, 0);
         CHECK(board_cached_pages(board, 0) == 0);
@@ -141,7 +137,7 @@ static void the_last_block_makes_it_ready(void)
 {
     begin();
     for (uint32_t at = blocks_of(SIZE); at-- > 0;)
-        read_range(0, (struct block_range){1, at, 1});
+        read_range(0, blocks(1, at, 1));
     until(is_ready, 1);
     CHECK(board_replica_right(board, 1));
     end();
@@ -150,10 +146,10 @@ static void the_last_block_makes_it_ready(void)
 static void requests_beyond_the_end_hurt_nobody(void)
 {
     begin();
-    ask(0, (struct block_range){FILES + 7, 0, 1});
-    ask(1, (struct block_range){0, blocks_of(SIZE) + 40, 9});
-    ask(2, (struct block_range){0, 0, 0});
-    read_range(3, (struct block_range){0, 0, 1});
+    ask(0, (struct page_range){FILES + 7, 0, 1});
+    ask(1, (struct page_range){0, pages_of(SIZE) + 40, 9});
+    ask(2, (struct page_range){0, 0, 0});
+    read_range(3, blocks(0, 0, 1));
     CHECK(present(0) == 1);
     end();
 }
@@ -176,10 +172,9 @@ static void *program(void *number)
     uint32_t slot = (uint32_t)(uintptr_t)number, random = slot * 2654435761u + 1;
     for (int i = 0; i < ASKED; i++) {
         random = random * 1664525u + 1013904223u;
-        uint32_t at = (random >> 8) % blocks_of(SIZE), left = blocks_of(SIZE) - at;
-        uint32_t n = 1 + (random >> 24) % 9;
-        read_range(slot,
-                   (struct block_range){random >> 4 & 1, at, n < left ? n : left});
+        uint32_t at = (random >> 8) % pages_of(SIZE), left = pages_of(SIZE) - at;
+        uint32_t n = 1 + (random >> 24) % (random & 1 ? 9 : 600);
+        read_range(slot, (struct page_range){random >> 4 & 1, at, n < left ? n : left});
     }
     return NULL;
 }
@@ -205,7 +200,7 @@ static void each_block_is_copied_once(void)
 static void programs_and_fill_share_the_work(void)
 {
     begin();
-    read_range(0, (struct block_range){0, 40, 3});
+    read_range(0, blocks(0, 40, 3));
     fill();
     run_programs();
     for (uint32_t i = 0; i < FILES; i++) {
@@ -256,11 +251,11 @@ static void a_file_that_has_changed_is_staged_no_more(void)
 {
     char path[512];
     begin();
-    ask(0, (struct block_range){0, 5, 2});
+    ask(0, blocks(0, 5, 2));
     until(two_are_present, 0);
     board_origin_path(board, 0, path);
     CHECK(truncate(path, (off_t)SIZE + 1) == 0);
-    ask(0, (struct block_range){0, 50, 1});
+    ask(0, blocks(0, 50, 1));
     struct monarch_completion done = failed(-ESTALE);
     CHECK(done.file == 0);
     fail(&done);
@@ -288,7 +283,7 @@ static void a_file_that_has_changed_before_leaves_no_descriptor(void)
     begin();
     board_origin_path(board, 0, path);
     CHECK(truncate(path, (off_t)SIZE + 1) == 0);
-    ask(0, (struct block_range){0, 50, 1});
+    ask(0, blocks(0, 50, 1));
     struct monarch_completion done = failed(-ESTALE);
     fail(&done);
     room_is_given_back();
@@ -299,7 +294,7 @@ static void a_file_that_has_changed_before_leaves_no_descriptor(void)
 static void a_file_that_is_written_to_is_staged_no_more(void)
 {
     begin();
-    read_range(0, (struct block_range){0, 5, 2});
+    read_range(0, blocks(0, 5, 2));
     atomic_store((_Atomic uint8_t *)&board->flags->written[0], MARKED_ALL);
     struct monarch_completion done = failed(-ESTALE); /* and nobody has asked */
     fail(&done);
@@ -315,7 +310,7 @@ static bool is_hidden(uint32_t file)
 static void what_python_gives_up_is_removed(void)
 {
     begin();
-    read_range(0, (struct block_range){0, 5, 2});
+    read_range(0, blocks(0, 5, 2));
     const struct monarch_order order = {.file = 0,
                                         .kind = MONARCH_PARTLY,
                                         .peer = NO_PEER,
@@ -323,7 +318,7 @@ static void what_python_gives_up_is_removed(void)
     CHECK(monarch_table_fail(table, &order, REASON_NONE, 1) == 1);
     until(is_hidden, 0);
     room_is_given_back();
-    read_range(0, (struct block_range){0, 70, 1}); /* and it can begin again */
+    read_range(0, blocks(0, 70, 1)); /* and it can begin again */
     CHECK(present(0) == 1);
     end();
 }
@@ -331,8 +326,8 @@ static void what_python_gives_up_is_removed(void)
 static void memory_that_is_needed_is_given_back(void)
 {
     begin();
-    read_range(0, (struct block_range){0, 5, 2});
-    read_range(0, (struct block_range){1, 40, 3});
+    read_range(0, blocks(0, 5, 2));
+    read_range(0, blocks(1, 40, 3));
     CHECK(monarch_engine_drop_partial(board->engine, 1, 1, REASON_MEMORY) == 0);
     CHECK(monarch_engine_drop_partial(board->engine, 0, 1, REASON_MEMORY) ==
           2 * BLOCK_BYTES);
@@ -377,7 +372,7 @@ static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
     begin();
     atomic_store(&hanging, true);
     fault_pread = hang;
-    ask(0, (struct block_range){0, 5, 1});
+    ask(0, blocks(0, 5, 1));
     until(is_begun, 0);
     board_ask(board, 1, 1); /* all of it: the rest comes, and this Transfer waits */
     until(is_stalled, 0);
@@ -404,15 +399,15 @@ static void a_file_larger_than_its_tier_is_held_in_part(void)
     struct monarch_account room;
     begin();
     monarch_table_set_capacity(table, 0, EXTENT_BYTES);
-    read_range(0, (struct block_range){0, 5, 2});
+    read_range(0, blocks(0, 5, 2));
     CHECK(part_pieces(presence_part(board->flags, 0)) && place_of(0, 0) == 0);
     monarch_table_account(table, 0, &room);
     CHECK(room.used == EXTENT_BYTES && !room.reserved);
-    ask(0, (struct block_range){0, 50, 1});
+    ask(0, blocks(0, 50, 1));
     until(is_elsewhere, 0);
     CHECK(!is_present(0, 50));
     for (uint32_t at = 0; at < EXTENT_BLOCKS; at++)
-        read_range(0, (struct block_range){0, at, 1});
+        read_range(0, blocks(0, at, 1));
     CHECK(present(0) == EXTENT_BLOCKS && !is_ready(0));
     CHECK(monarch_engine_drop_partial(board->engine, 0, 1, REASON_NONE) ==
           EXTENT_BYTES);
@@ -424,7 +419,7 @@ static void a_file_that_has_come_under_the_name_stays(void)
 {
     char path[512], other[512];
     begin();
-    read_range(0, (struct block_range){0, 5, 2});
+    read_range(0, blocks(0, 5, 2));
     board_replica_path(board, 0, path);
     snprintf(other, sizeof(other), "%s/other", board->tier);
     int fd = open(other, O_CREAT | O_WRONLY, 0400);

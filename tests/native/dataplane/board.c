@@ -147,11 +147,10 @@ static void fill_catalog(struct board *b)
     CHECK(index_finish(ix, index_bytes) == 0);
 }
 
-/* fill_presence - of the Files of more than one Extent; the bytes of it, where `flags` is
- * NULL. */
+/* fill_presence - of the Files of more than one Extent; its bytes, where `flags` is NULL. */
 static size_t fill_presence(const struct board *b, struct flags *flags, size_t start)
 {
-    uint64_t count = 0, words = 0, n = 0;
+    uint64_t count = 0, extents = 0, n = 0;
     for (uint32_t i = 0; i < b->files; i++)
         count += b->sizes[i] > EXTENT_BYTES;
     struct presence p = {.count = count, .first = start + sizeof(p)};
@@ -163,20 +162,21 @@ static size_t fill_presence(const struct board *b, struct flags *flags, size_t s
             continue;
         if (flags) {
             ((uint32_t *)((char *)flags + p.files))[n] = i;
-            ((uint64_t *)((char *)flags + p.first))[n] = words;
+            ((uint64_t *)((char *)flags + p.first))[n] = extents;
         }
-        words += (b->sizes[i] + EXTENT_BYTES - 1) / EXTENT_BYTES;
+        extents += (b->sizes[i] + EXTENT_BYTES - 1) / EXTENT_BYTES;
         n++;
     }
-    p.places = p.words + words * sizeof(uint32_t);
-    p.packed = p.places + words;
+    p.changes = p.words + extents * (EXTENT_BYTES / PAGE_BYTES / 8);
+    p.places = p.changes + extents * sizeof(uint32_t);
+    p.packed = p.places + extents;
     if (flags && count) {
-        ((uint64_t *)((char *)flags + p.first))[n] = words;
-        memset((char *)flags + p.places, PLACE_NONE, words);
+        ((uint64_t *)((char *)flags + p.first))[n] = extents;
+        memset((char *)flags + p.places, PLACE_NONE, extents);
         flags->presence = start;
         memcpy((char *)flags + start, &p, sizeof(p));
     }
-    return p.packed + words - start;
+    return p.packed + extents - start;
 }
 
 static void fill_segments(struct board *b)

@@ -70,6 +70,7 @@ bool board_forget_pages(const struct board *b, uint32_t file);
 bool board_replica_right(const struct board *b, uint32_t file);
 bool bytes_right(uint32_t file, uint64_t at, const uint8_t *bytes, size_t n);
 bool board_block_right(const struct board *b, uint32_t file, uint32_t block);
+bool board_page_right(const struct board *b, uint32_t file, uint32_t page);
 unsigned board_names(const struct board *b, const char *suffix);
 
 void board_submit(struct board *b, uint32_t file, uint8_t kind);

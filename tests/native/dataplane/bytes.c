@@ -78,16 +78,28 @@ bool board_forget_pages(const struct board *b, uint32_t file)
     return board_cached_pages(b, file) == 0;
 }
 
-/* board_block_right - the bytes of a Block that is there are those of the origin. */
-bool board_block_right(const struct board *b, uint32_t file, uint32_t block)
+/* range_right - bytes of a Replica, BLOCK_BYTES at most, are those of the origin. */
+static bool range_right(const struct board *b, uint32_t file, uint64_t at, size_t most)
 {
     static _Thread_local uint8_t bytes[BLOCK_BYTES];
     char path[512];
-    uint64_t at = (uint64_t)block * BLOCK_BYTES, left = b->sizes[file] - at;
-    ssize_t n = (ssize_t)(left < BLOCK_BYTES ? left : BLOCK_BYTES);
+    uint64_t left = b->sizes[file] - at;
+    ssize_t n = (ssize_t)(left < most ? left : most);
     board_replica_path(b, file, path);
     int fd = open(path, O_RDONLY);
     CHECK(fd >= 0 && pread(fd, bytes, (size_t)n, (off_t)at) == n);
     close(fd);
     return bytes_right(file, at, bytes, (size_t)n);
+}
+
+/* board_block_right - the bytes of a Block that is present are those of the origin. */
+bool board_block_right(const struct board *b, uint32_t file, uint32_t block)
+{
+    return range_right(b, file, (uint64_t)block * BLOCK_BYTES, BLOCK_BYTES);
+}
+
+/* board_page_right - the same of a Page. */
+bool board_page_right(const struct board *b, uint32_t file, uint32_t page)
+{
+    return range_right(b, file, (uint64_t)page * PAGE_BYTES, PAGE_BYTES);
 }

@@ -9,6 +9,7 @@
 
 #include "dataplane/api/engine.h"
 #include "dataplane/media/seal.h"
+#include "ranges.h"
 #include "shared/catalog.h"
 #include "shared/presence.h"
 #include "shared/xxh3.h"
@@ -182,18 +183,24 @@ struct monarch_traffic node_served(struct node *node, uint32_t peer)
 
 /* ---- what programs read -------------------------------------------------------------- */
 
+/* pages_of_blocks - how many Pages some Blocks have. */
+static uint32_t pages_of_blocks(uint32_t first, uint32_t count)
+{
+    uint32_t left = pages_of(LARGE_BYTES) - first * BLOCK_PAGES;
+    return count * BLOCK_PAGES < left ? count * BLOCK_PAGES : left;
+}
+
 void node_ask(struct node *node, uint32_t slot, uint32_t first, uint32_t count)
 {
-    board_ask(node->board, slot,
-              presence_request((struct block_range){0, first, count}));
+    range_ask(
+        node->board, slot,
+        (struct page_range){0, first * BLOCK_PAGES, pages_of_blocks(first, count)});
 }
 
 static bool is_present(struct node *node, uint32_t block)
 {
-    const _Atomic uint32_t *bits = presence_words(node->board->flags, 0);
-    return atomic_load_explicit(&bits[block / EXTENT_BLOCKS], memory_order_acquire) >>
-               block % EXTENT_BLOCKS &
-           1;
+    return pages_there(presence_words(node->board->flags, 0), block * BLOCK_PAGES,
+                       pages_of_blocks(block, 1));
 }
 
 void node_read(struct node *node, uint32_t slot, uint32_t first, uint32_t count)
@@ -212,10 +219,9 @@ void node_read(struct node *node, uint32_t slot, uint32_t first, uint32_t count)
 
 uint32_t node_present(struct node *node)
 {
-    const _Atomic uint32_t *bits = presence_words(node->board->flags, 0);
     uint32_t sum = 0;
-    for (uint32_t i = 0; i < LARGE_EXTENTS; i++)
-        sum += (uint32_t)__builtin_popcount(atomic_load(&bits[i]));
+    for (uint32_t block = 0; block < LARGE_BLOCKS; block++)
+        sum += is_present(node, block);
     return sum;
 }
 

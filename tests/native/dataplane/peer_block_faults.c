@@ -36,7 +36,8 @@ static void begin(uint16_t next)
 static void failed_by_played(int status)
 {
     struct monarch_completion done = nodes_failed(&nodes);
-    CHECK(done.status == status && done.peer == PLAYED && done.blocks == COUNT);
+    CHECK(done.status == status && done.peer == PLAYED &&
+          done.pages == COUNT * BLOCK_PAGES);
     CHECK(!(done.kind & MONARCH_BACKGROUND));
 }
 
@@ -132,7 +133,7 @@ static void what_is_right_before_a_forgery_stays(void)
     played_give(fd, &a);
     played_give(fd, &b);
     struct monarch_completion done = nodes_failed(&nodes);
-    CHECK(done.status == -EBADMSG && done.blocks == 2 * COUNT);
+    CHECK(done.status == -EBADMSG && done.pages == 2 * COUNT * BLOCK_PAGES);
     node_read(&nodes.asker, 0, FIRST, 2 * COUNT);
     CHECK(node_present(&nodes.owner) == COUNT); /* the others were there */
     nodes_settle(&nodes);
@@ -283,7 +284,8 @@ static void read_damaged(void)
     node_spoil(&nodes.owner, FIRST + 1);
     node_ask(&nodes.asker, 0, FIRST, COUNT);
     struct monarch_completion done = nodes_failed(&nodes);
-    CHECK(done.status == -EIO && done.peer == OWNER && done.blocks == COUNT);
+    CHECK(done.status == -EIO && done.peer == OWNER &&
+          done.pages == COUNT * BLOCK_PAGES);
     node_read(&nodes.asker, 0, FIRST, COUNT);
     CHECK(node_served(&nodes.owner, ASKER).refused == 1);
 }

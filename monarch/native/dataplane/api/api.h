@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "dataplane/demand/demand_api.h"
-#include "dataplane/extents/lru.h"
+#include "dataplane/base/lru.h"
 #include "dataplane/extents/pack_adoption.h"
 #include "dataplane/extents/replica_state.h"
 #include "dataplane/extents/table_api.h"

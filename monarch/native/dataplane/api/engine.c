@@ -90,10 +90,10 @@ static bool run_transfer(struct engine *e, struct transfer *t)
     if (transfer_defers(t))
         ended = deferred_run(&e->transfers, t);
     else if (transfer_repacks(t))
-        ended = t->order.block_count ? extent_packing_run(&e->transfers, t, buffer)
-                                     : repacking_run(&e->transfers, t, buffer);
+        ended = t->order.page_count ? extent_packing_run(&e->transfers, t, buffer)
+                                    : repacking_run(&e->transfers, t, buffer);
     else
-        ended = partly ? blocks_run(&e->demand, t, buffer)
+        ended = partly ? pages_run(&e->demand, t, buffer)
                        : transfer_run(&e->transfers, t, buffer);
     pthread_mutex_lock(&e->transfers.lock);
     e->transfers.unused[e->transfers.unused_count++] = number;

@@ -15,7 +15,7 @@ struct partial;
 struct pool_queue;
 
 enum {
-    FIRST_RANGES_MAX = 2, /* of Blocks, after the first one */
+    FIRST_RANGES_MAX = 2, /* of Pages, after the first ones */
     POOL_MS = 5,          /* period in which Files that wait for room are looked at */
 };
 
@@ -35,7 +35,7 @@ struct fill {
 struct fetcher {
     void *of; /* NULL: there are no peers yet, or no more */
     bool (*push)(void *of, const struct monarch_order *order);
-    void (*want)(void *of, const struct block_want *wanted);
+    void (*want)(void *of, const struct page_want *wanted);
     void (*wake)(void *of);
     bool (*has_room)(void *of); /* for what nobody has asked for */
 };
@@ -63,21 +63,27 @@ void demand(struct demand *d, uint32_t file);
 void demand_begin(struct demand *d, uint32_t file, uint32_t kind);
 void demand_for_peer(struct demand *d, uint32_t file);
 
-/* block_requests.c */
-bool blocks_send(struct demand *d, struct monarch_order *order);
-void blocks_want_rest(struct demand *d, struct partial *p);
-void blocks_check_asked(struct demand *d, uint32_t large, struct block_run run);
-void blocks_requested(struct demand *d, uint64_t request, bool unasked);
-void blocks_go_on(struct demand *d);
-void blocks_check(struct demand *d);
+/* page_requests.c */
+bool pages_send(struct demand *d, struct monarch_order *order);
+void pages_want_rest(struct demand *d, struct partial *p);
+void pages_check_asked(struct demand *d, uint32_t large, struct page_run run);
+void pages_requested(struct demand *d, struct page_range range, bool unasked);
+void pages_go_on(struct demand *d);
+void pages_check(struct demand *d);
 
-/* blocks.c */
-bool blocks_run(struct demand *d, struct transfer *t, uint8_t *buffer);
+/* pages.c */
+bool pages_run(struct demand *d, struct transfer *t, uint8_t *buffer);
 
-/* first_blocks.c */
+/* page_copies.c */
+int pages_copy(struct demand *d, struct transfer *t, struct page_run run,
+               uint8_t *buffer);
+int pages_end_extent(struct demand *d, struct transfer *t, uint32_t extent,
+                     uint8_t *buffer);
+
+/* first_pages.c */
 void first_bytes_came(struct demand *d, const struct transfer *t, const uint8_t *bytes);
-uint32_t first_blocks(const struct demand *d, const struct transfer *t,
-                      const uint8_t *bytes, struct block_range out[FIRST_RANGES_MAX]);
+uint32_t first_pages(const struct demand *d, const struct transfer *t,
+                     const uint8_t *bytes, struct page_range out[FIRST_RANGES_MAX]);
 
 /* fill.c - background fill; the callers hold the lock of the Transfers, but for
  * fill_paused() */

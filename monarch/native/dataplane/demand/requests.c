@@ -24,8 +24,8 @@ static uint32_t collect(struct demand *d, uint64_t *requests, uint32_t max)
         if (!atomic_load_explicit(slot, memory_order_relaxed))
             continue;
         uint64_t request = atomic_exchange_explicit(slot, 0, memory_order_acquire);
-        if (request & REQUEST_BLOCKS || (request - 1 < d->job->catalog->file_count &&
-                                         demand_wanted(d, (uint32_t)(request - 1))))
+        if (request & REQUEST_PAGES || (request - 1 < d->job->catalog->file_count &&
+                                        demand_wanted(d, (uint32_t)(request - 1))))
             requests[n++] = request;
     }
     return n;
@@ -40,7 +40,7 @@ static void report_slots(struct demand *d)
     uint32_t room = d->transfers->requested.capacity - d->transfers->requested.count;
     uint32_t n = collect(d, requests, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);
     for (uint32_t i = 0; i < n; i++)
-        if (!(requests[i] & REQUEST_BLOCKS))
+        if (!(requests[i] & REQUEST_PAGES))
             report_file_locked(d->transfers, (uint32_t)(requests[i] - 1));
     pthread_mutex_unlock(&d->transfers->lock);
 }
@@ -58,8 +58,8 @@ void requests_look(struct demand *d)
     if (n)
         health_check_stalled(d->transfers);
     for (uint32_t i = 0; i < n; i++)
-        if (requests[i] & REQUEST_BLOCKS)
-            blocks_requested(d, requests[i], false);
+        if (requests[i] & REQUEST_PAGES)
+            pages_requested(d, presence_range(requests[i]), false);
         else
             demand(d, (uint32_t)(requests[i] - 1));
 }
@@ -72,7 +72,7 @@ static void run_each_beat(struct demand *d)
         return;
     d->checked_ns = now;
     health_check(d->transfers);
-    blocks_check(d);
+    pages_check(d);
     packing_go_on(d->transfers); /* a failed frame has released its reservation */
     if (d->eviction)
         eviction_beat(d->eviction);
@@ -104,7 +104,7 @@ void requests_listen(struct demand *d)
         uint32_t seen = atomic_load_explicit(bell, memory_order_acquire);
         monarch_beat(d->job->requests);
         run_each_beat(d);
-        blocks_go_on(d);
+        pages_go_on(d);
         answer(d);
         bool waits = d->pool_queue && pool_queue_serve(d->pool_queue);
         waits |= hints_look(d);

@@ -25,12 +25,26 @@ static void hold_ready(const struct partials *all, uint32_t large, struct block_
                run.count * sizeof(*out->digests));
 }
 
+/* is_digested - the checksums of all Blocks of a run are known. */
+static bool is_digested(const struct partial *p, struct block_run run)
+{
+    uint32_t digested = p->each[run.first / EXTENT_BLOCKS].digested;
+    return !(~digested & blocks_mask(run.first, run.count));
+}
+
+/* blocks_are_there - all of their Pages are present, and their checksums known: a Block that is
+ * present in part is not given. */
+static bool blocks_are_there(const struct partial *p, struct block_run run)
+{
+    const struct page_run pages = blocks_pages(p, run);
+    return is_digested(p, run) && pages_there(p->words, pages.first, pages.count);
+}
+
 /* hold_part - of one that fills. */
 static bool hold_part(const struct partial *p, struct block_run run, struct held *out)
 {
-    uint32_t mask = blocks_mask(run.first, run.count);
     if (!p || p->ended || !same_word(p->order.word, out->word) ||
-        ~atomic_load(&p->words[run.first / EXTENT_BLOCKS]) & mask)
+        !blocks_are_there(p, run))
         return false;
     uint8_t place = atomic_load_explicit(&p->places[run.first / EXTENT_BLOCKS],
                                          memory_order_relaxed);
@@ -79,7 +93,7 @@ bool partial_digests(struct partials *parts, uint32_t file, struct block_run run
         return false;
     pthread_mutex_lock(&parts->lock);
     const struct partial *p = parts->all[large];
-    bool known = p && !p->ended;
+    bool known = p && !p->ended && is_digested(p, run);
     if (known)
         memcpy(out, p->digests + run.first, run.count * sizeof(*out));
     pthread_mutex_unlock(&parts->lock);

@@ -24,12 +24,12 @@ bool extent_is_packed(struct partials *parts, uint32_t file, uint32_t extent)
 bool extent_goes_packed(struct partials *parts, const struct partial *p,
                         uint32_t extent)
 {
-    return parts->packs && p->pieces && !p->stays_plain[extent] &&
+    return parts->packs && p->pieces && !p->each[extent].stays_plain &&
            !extent_is_packed(parts, p->order.file, extent) &&
            table_extent_packing(parts->table, p->order.file, extent) >= 0;
 }
 
-/* extent_came - its last Block has come. */
+/* extent_came - its last Page has come. */
 void extent_came(struct partials *parts, struct partial *p, uint32_t extent)
 {
     const struct pooled_extent one = {p->large, extent};
@@ -91,10 +91,12 @@ void extents_restore(struct partials *parts, struct partial *p)
         return;
     pthread_mutex_lock(&packs->lock);
     for (uint32_t i = 0; packs->digests && i < p->extents; i++) {
-        struct block_run all = partial_extent_blocks(p, i);
+        struct block_run all = pages_blocks(partial_extent_pages(p, i));
         const uint64_t *kept = packs->digests[packs_row(packs, p->order.file, i)];
-        if (kept)
-            memcpy(p->digests + all.first, kept, all.count * sizeof(*kept));
+        if (!kept)
+            continue;
+        memcpy(p->digests + all.first, kept, all.count * sizeof(*kept));
+        p->each[i].digested = blocks_mask(all.first, all.count);
     }
     pthread_mutex_unlock(&packs->lock);
 }
@@ -116,11 +118,6 @@ bool extents_wait(const struct partials *parts)
     return parts->packs && parts->count && atomic_load(&parts->to_pack_count);
 }
 
-static uint32_t present_in(const struct partial *p, uint32_t extent)
-{
-    return atomic_load_explicit(&p->words[extent], memory_order_relaxed);
-}
-
 static bool is_pooled(const struct partial *p, uint32_t extent)
 {
     return atomic_load_explicit(&p->places[extent], memory_order_relaxed) & PLACE_FILE;
@@ -132,22 +129,21 @@ static bool begin(struct partials *parts, struct pooled_extent one,
 {
     struct partial *p = parts->all[one.large];
     if (!p || p->ended || one.extent >= p->extents || !is_pooled(p, one.extent) ||
-        p->claimed[one.extent])
+        p->each[one.extent].claimed)
         return false;
-    struct block_run all = partial_extent_blocks(p, one.extent);
-    uint32_t mask = blocks_mask(all.first, all.count);
-    if (present_in(p, one.extent) != mask || !extent_goes_packed(parts, p, one.extent))
+    struct page_run all = partial_extent_pages(p, one.extent);
+    if (!partial_is_whole(p, one.extent) || !extent_goes_packed(parts, p, one.extent))
         return false;
     int tier = table_reserve_frame(parts->table, p->order.file, one.extent);
     if (tier < 0)
         return false;
-    p->claimed[one.extent] = mask;
+    pages_claim_all(p, one.extent);
     *out = p->order;
     out->kind = MONARCH_LOCAL | MONARCH_BACKGROUND;
     out->tier = (uint16_t)tier;
     out->peer = NO_PEER;
-    out->first_block = all.first;
-    out->block_count = all.count;
+    out->first_page = all.first;
+    out->page_count = all.count;
     return true;
 }
 
@@ -172,39 +168,45 @@ bool extent_next(struct partials *parts, struct monarch_order *out)
 void extent_packing_end(struct partials *parts, struct partial *p, uint32_t extent)
 {
     pthread_mutex_lock(&parts->lock);
-    p->claimed[extent] = 0;
+    pages_unclaim(p, partial_extent_pages(p, extent));
     if (p->postponed)
         partial_clear_postponed(parts, p);
-    partial_wake(parts, p, extent * EXTENT_BLOCKS);
+    partial_wake(parts, p, extent);
     pthread_mutex_unlock(&parts->lock);
 }
 
 /* extent_packing_undo - an order to pack an Extent could not be queued. */
 void extent_packing_undo(struct partials *parts, const struct monarch_order *order)
 {
-    uint32_t extent = order->first_block / EXTENT_BLOCKS;
+    uint32_t extent = order_extent(order);
     int64_t large = presence_find(parts->job->flags, order->file);
     table_give_frame(parts->table, order);
     pthread_mutex_lock(&parts->lock);
     struct partial *p = large < 0 ? NULL : parts->all[large];
     if (p && p->order.word == order->word)
-        p->claimed[extent] = 0;
+        pages_unclaim(p, partial_extent_pages(p, extent));
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* extent_claim_piece - claims all Blocks of a piece of a frame that nobody else copies, beside
- * those of `asked` that are claimed already: the bits of all of these. The piece is decoded
- * once. */
-uint32_t extent_claim_piece(struct partials *parts, struct partial *p,
-                            struct block_run piece, struct block_run asked)
+/* extent_claim_piece - claims all Pages of a piece of a frame that nobody else copies, beside
+ * those of `asked` that are claimed already: the bits of all of these per Block. The piece is
+ * decoded once. */
+void extent_claim_piece(struct partials *parts, struct partial *p,
+                        struct page_run piece, struct page_run asked,
+                        uint64_t out[PIECE_BLOCKS])
 {
-    uint32_t extent = piece.first / EXTENT_BLOCKS;
-    uint32_t all = blocks_mask(piece.first, piece.count);
+    uint32_t until = asked.first + asked.count;
     pthread_mutex_lock(&parts->lock);
-    uint32_t own = blocks_mask(asked.first, asked.count) & all & p->claimed[extent];
-    uint32_t free = p->ended ? 0 : all & ~(present_in(p, extent) | p->claimed[extent]);
-    p->claimed[extent] |= free;
-    p->claims += (uint32_t)__builtin_popcount(free);
+    for (uint32_t n, at = piece.first, end = at + piece.count; at < end; at += n) {
+        uint32_t block = at / BLOCK_PAGES;
+        n = pages_in_block(at, end);
+        uint32_t from = at > asked.first ? at : asked.first;
+        uint32_t to = at + n < until ? at + n : until;
+        uint64_t before = p->claimed[block];
+        uint64_t own = from < to ? before & pages_mask(from, to - from) : 0;
+        if (!p->ended)
+            pages_claim(p, (struct page_run){at, n});
+        *out++ = own | (p->claimed[block] & ~before);
+    }
     pthread_mutex_unlock(&parts->lock);
-    return own | free;
 }

@@ -4,6 +4,8 @@
 
 #include "dataplane/extents/partial.h"
 
+enum { PIECE_BLOCKS = PIECE_BYTES / BLOCK_BYTES }; /* of a frame */
+
 /* The callers of the first four but the first hold the lock of the partial Replicas. */
 bool extent_is_packed(struct partials *parts, uint32_t file, uint32_t extent);
 bool extent_goes_packed(struct partials *parts, const struct partial *p,
@@ -15,8 +17,9 @@ bool extents_wait(const struct partials *parts);
 bool extent_next(struct partials *parts, struct monarch_order *out);
 void extent_packing_undo(struct partials *parts, const struct monarch_order *order);
 void extent_packing_end(struct partials *parts, struct partial *p, uint32_t extent);
-uint32_t extent_claim_piece(struct partials *parts, struct partial *p,
-                            struct block_run piece, struct block_run asked);
+void extent_claim_piece(struct partials *parts, struct partial *p,
+                        struct page_run piece, struct page_run asked,
+                        uint64_t out[PIECE_BLOCKS]);
 bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
                          uint32_t blocks);
 const uint64_t *extent_digests(const struct partials *parts, uint32_t file,

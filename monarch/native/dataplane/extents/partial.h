@@ -1,4 +1,4 @@
-/* partial.h - partial Replicas: large Files of which some Blocks are there. */
+/* partial.h - partial Replicas: large Files of which some Pages are present. */
 #ifndef MONARCH_PARTIAL_H
 #define MONARCH_PARTIAL_H
 
@@ -11,12 +11,14 @@ struct packs;
 struct table;
 
 enum {
-    RUNS_MAX = 512, /* of Blocks, for one request */
+    RUNS_MAX = 512, /* of Pages, for one request */
     HELD_MAX = CHUNK_BYTES / BLOCK_BYTES,
+    READ_BESIDE_PARTS =
+        4, /* of what is asked of the origin, one part of so many may be extra */
 };
 
-/* monarch_order.tried of Blocks that a peer has given: their Extent is to be completed. */
-#define BLOCKS_HAVE_COME 0xff
+/* monarch_order.tried: all Pages of the Extent are present, and it has to be completed. */
+#define PAGES_HAVE_COME 0xff
 
 struct part_file { /* that is sparse, in one Tier */
     int fd;        /* or -1 */
@@ -27,12 +29,22 @@ struct pooled_extent { /* that has a file of its own in the Pool */
     uint32_t large, extent;
 };
 
+struct extent {                /* of a partial Replica, as the agent has it */
+    uint16_t present, claimed; /* Pages */
+    uint16_t asked;    /* Pages that programs have requested while they were missing */
+    uint16_t extra;    /* Pages that were read beside those */
+    uint32_t digested; /* one bit per Block: its checksum is known */
+    bool has_checksum; /* of all of it */
+    bool stays_plain;  /* it could not be packed */
+};
+
 struct partial {
     uint32_t large; /* its number among the large Files */
-    uint32_t blocks, extents;
-    struct part *part;       /* what programs see of it */
-    _Atomic uint32_t *words; /* Blocks that are there */
-    _Atomic uint8_t *places; /* of Extents, see PLACE_NONE */
+    uint32_t pages, extents;
+    struct part *part;         /* what programs see of it */
+    _Atomic uint64_t *words;   /* per Block: Pages that are present */
+    _Atomic uint32_t *changes; /* per Extent: a futex */
+    _Atomic uint8_t *places;   /* per Extent, see PLACE_NONE */
     pthread_mutex_t
         opening;      /* held while its files are opened; before the lock of all */
     bool pieces;      /* its Extents have room one by one */
@@ -40,13 +52,13 @@ struct partial {
     int source;       /* or -1; kept while a Transfer uses it */
     bool drops_pages; /* of the source; known before it is read */
     struct part_file files[TIERS_MAX];
-    atomic_bool from_origin; /* some Blocks have come from there */
+    atomic_bool from_origin; /* some Pages have come from there */
     atomic_bool asks_plain;  /* a peer has sent a damaged frame: it is to decode them */
     /* guarded by the lock of all partial Replicas */
     struct monarch_order order; /* by which its room is reserved */
     uint32_t users;             /* Transfers */
-    uint32_t present;           /* Blocks */
-    uint32_t claims;            /* Blocks that are being copied or fetched */
+    uint32_t present;           /* Pages */
+    uint32_t claims;            /* Pages that are being copied or fetched */
     uint32_t finished;          /* Extents that have their checksum */
     bool finish_later;          /* some complete Extents have none yet */
     bool completing;            /* a Transfer copies all that it lacks */
@@ -55,11 +67,11 @@ struct partial {
     bool condemned;             /* an order will find out that it was written */
     bool ended;                 /* published or failed: it is not used any more */
     int status;                 /* of that */
-    uint32_t *claimed;          /* Blocks that are being copied, as `words` */
-    uint32_t *unasked;          /* of these, those that fill waits for */
-    uint8_t *has_checksum;      /* per Extent */
-    uint8_t *stays_plain;       /* the same: it could not be packed */
-    uint64_t *digests;          /* of each Block that is there */
+    struct extent *each;
+    uint64_t *claimed; /* per Block: Pages that are being copied */
+    uint64_t *unasked; /* of these, those that only fill waits for */
+    /* Per Block: its checksum; until that is known, the sum of those of its present Pages. */
+    uint64_t *digests;
     char name[REPLICA_NAME_BYTES + 1];
 };
 
@@ -74,19 +86,57 @@ static inline void partial_set_place(struct partial *p, uint32_t extent, uint8_t
     atomic_store_explicit(&p->places[extent], place, memory_order_release);
 }
 
-/* partial_extent_blocks - the Blocks of an Extent. */
-static inline struct block_run partial_extent_blocks(const struct partial *p,
-                                                     uint32_t extent)
+/* partial_extent_pages - the Pages of an Extent. */
+static inline struct page_run partial_extent_pages(const struct partial *p,
+                                                   uint32_t extent)
 {
-    uint32_t first = extent * EXTENT_BLOCKS, left = p->blocks - first;
-    return (struct block_run){first, left < EXTENT_BLOCKS ? left : EXTENT_BLOCKS};
+    uint32_t first = extent * EXTENT_PAGES, left = p->pages - first;
+    return (struct page_run){first, left < EXTENT_PAGES ? left : EXTENT_PAGES};
 }
 
-struct block_claims {           /* of one range */
+/* pages_blocks - the Blocks that some Pages are in. */
+static inline struct block_run pages_blocks(struct page_run run)
+{
+    uint32_t first = run.first / BLOCK_PAGES;
+    uint32_t end = (run.first + run.count + BLOCK_PAGES - 1) / BLOCK_PAGES;
+    return (struct block_run){first, end - first};
+}
+
+/* blocks_pages - the Pages of some Blocks. */
+static inline struct page_run blocks_pages(const struct partial *p,
+                                           struct block_run run)
+{
+    uint32_t first = run.first * BLOCK_PAGES, left = p->pages - first;
+    uint32_t count = run.count * BLOCK_PAGES;
+    return (struct page_run){first, count < left ? count : left};
+}
+
+/* blocks_mask - the bits of `count` Blocks from `first` on in the word of their Extent. */
+static inline uint32_t blocks_mask(uint32_t first, uint32_t count)
+{
+    uint32_t bits = count >= EXTENT_BLOCKS ? ~0u : (1u << count) - 1;
+    return bits << first % EXTENT_BLOCKS;
+}
+
+struct page_claims {            /* of one range */
     struct monarch_order order; /* by which the File is staged */
-    uint32_t count;
-    struct block_run runs[RUNS_MAX];
+    uint32_t count, asked;      /* runs; programs wait for the first `asked` of these */
+    struct page_run runs[RUNS_MAX];
     bool of_fill; /* fill had claimed others, for which no program waited before */
+};
+
+struct claiming {     /* how to claim Pages */
+    bool unasked;     /* no program waits for them */
+    bool blocks;      /* whole Blocks, as a peer gives them */
+    uint32_t widest;  /* Pages, a power of two: how far a request may be widened */
+    uint32_t through; /* Pages that are present and may be read again between others */
+};
+
+struct arrival {    /* the result of partial_came() */
+    uint64_t bytes; /* that were missing before */
+    bool complete;  /* the Extent is, of a File that will be READY */
+    uint32_t undigested_count;
+    uint32_t undigested[2]; /* Blocks that are whole now, and need their checksums */
 };
 
 struct digests { /* of the Blocks of a Replica that was complete */
@@ -103,7 +153,7 @@ struct partials {
     struct table *table;
     struct packs *packs; /* NULL: no Tier is packed */
     pthread_mutex_t lock;
-    pthread_cond_t changed;  /* some Block came, or a partial Replica ended */
+    pthread_cond_t changed;  /* some Page came, or a partial Replica ended */
     struct partial **all;    /* by the number among the large Files; NULL: none */
     struct digests *digests; /* of READY Replicas, by the same number */
     uint32_t count;          /* of large Files; 0: all Files are staged whole */
@@ -117,7 +167,7 @@ struct partials {
     struct ring refused; /* the same, of Extents that programs wait for without room */
     struct ring to_pack; /* the same, of complete ones */
     _Atomic uint32_t to_pack_count;
-    struct ring handed; /* struct monarch_order: of Blocks, see partial_hand() */
+    struct ring handed; /* struct monarch_order: of Pages, see partial_hand() */
 };
 
 struct held { /* Blocks of a Replica that are there, for another node */
@@ -141,7 +191,6 @@ void partial_expect(struct partials *parts, const struct monarch_order *order);
 int partial_enter(struct partials *parts, const struct monarch_order *order,
                   struct partial **out);
 void partial_opened(struct partials *parts, int *at, int fd);
-void partial_finish_later(struct partials *parts, uint32_t file);
 void partial_damaged(struct partials *parts, uint32_t file, const struct held *held);
 void partial_leave(struct partials *parts, struct partial *p, bool completes);
 bool partial_end(struct partials *parts, struct partial *p, int status);
@@ -156,7 +205,7 @@ void partial_clear_postponed(struct partials *all, struct partial *p);
 void partial_abandon(struct partials *parts, struct partial *p);
 void partial_postpone(struct partials *parts, struct partial *p);
 void partial_resume(struct partials *parts, uint32_t file);
-void partial_wake(struct partials *parts, struct partial *p, uint32_t block);
+void partial_wake(struct partials *parts, struct partial *p, uint32_t extent);
 bool partials_incomplete(const struct partials *parts);
 bool partials_begun(const struct partials *parts);
 uint32_t partials_to_complete(const struct partials *parts);
@@ -183,22 +232,39 @@ bool blocks_same(const struct partial *p, uint32_t first, const uint8_t *bytes,
                  size_t n);
 struct block_run blocks_next_run(struct block_run all, uint32_t *bits, uint32_t most);
 
-/* block_claims.c */
-void partial_claim_runs(struct partials *parts, struct block_range range, bool unasked,
-                        struct block_claims *out);
-struct block_run partial_claim_next(struct partials *parts, struct partial *p,
-                                    uint32_t from, uint32_t max, bool unasked);
+/* page_claims.c */
+void partial_claim_range(struct partials *parts, struct page_range range,
+                         const struct claiming *how, struct page_claims *out);
+struct page_run partial_claim_next(struct partials *parts, struct partial *p,
+                                   struct page_run within, const struct claiming *how);
 bool partial_take_unasked(struct partials *parts, struct partial *p, uint32_t *extent);
-bool partial_asked_since(struct partials *parts, uint32_t large, struct block_run run);
-struct block_run partial_find_next(struct partials *parts, struct partial *p,
-                                   uint32_t from);
+bool partial_asked_since(struct partials *parts, uint32_t large, struct page_run run);
+uint32_t partial_find_next(struct partials *parts, struct partial *p, uint32_t from);
 uint32_t partial_still_claimed(struct partials *parts, struct partial *p,
-                               struct block_run run, struct block_run *out);
-void partial_unclaim(struct partials *parts, struct partial *p, struct block_run run,
+                               struct page_run run, struct page_run *out);
+void partial_unclaim(struct partials *parts, struct partial *p, struct page_run run,
                      bool failed);
-void partial_release_run(struct partials *parts, uint32_t large, struct block_run run);
-bool partial_set(struct partials *parts, struct partial *p, struct block_run run,
-                 const uint64_t *digests);
+void partial_release_run(struct partials *parts, uint32_t large, struct page_run run);
+bool partial_await(struct partials *parts, struct partial *p);
+
+/* page_bits.c; the callers hold the lock */
+uint32_t pages_next_free(const struct partial *p, uint32_t at, uint32_t end);
+uint32_t pages_count_free(const struct partial *p, struct page_run run);
+struct page_run pages_free_run(const struct partial *p, struct page_run within,
+                               const struct claiming *how);
+void pages_claim(struct partial *p, struct page_run run);
+void pages_claim_all(struct partial *p, uint32_t extent);
+void pages_unclaim(struct partial *p, struct page_run run);
+void pages_set_unasked(struct partial *p, struct page_run run);
+bool pages_take_unasked(struct partial *p, struct page_run range);
+bool partial_is_whole(const struct partial *p, uint32_t extent);
+
+/* page_arrivals.c */
+struct arrival partial_came(struct partials *parts, struct partial *p,
+                            struct page_run run, const uint8_t *bytes);
+bool partial_came_again(struct partials *parts, struct partial *p, struct page_run run);
+int partial_digested(struct partials *parts, struct partial *p, uint32_t block,
+                     const uint8_t *bytes, size_t n);
 bool partial_extent_finished(struct partials *parts, struct partial *p,
                              uint32_t extent);
 bool partial_unfinished(struct partial *p, uint32_t *extent);
@@ -206,7 +272,7 @@ bool partial_hand(struct partials *parts, const struct monarch_order *order);
 void partial_hand_complete(struct partials *parts, const struct monarch_order *from,
                            uint32_t extent);
 bool partial_take_handed(struct partials *parts, struct monarch_order *out);
-bool partial_await(struct partials *parts, struct partial *p);
+void partial_finish_later(struct partials *parts, uint32_t file);
 
 /* partial_places.c; the callers hold the lock */
 bool partial_has_place(struct partials *parts, struct partial *p, uint32_t extent,

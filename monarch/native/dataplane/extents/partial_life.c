@@ -69,18 +69,19 @@ static void release(struct partial *p)
 {
     pthread_mutex_destroy(&p->opening);
     free(p->claimed);
-    free(p->has_checksum);
+    free(p->each);
     free(p->digests);
     free(p);
 }
 
-/* hide - no program finds Blocks in it any more, before its file goes. */
+/* hide - no program finds Pages in it any more, before its file goes. */
 static void hide(struct partial *p)
 {
     atomic_store_explicit((_Atomic uint64_t *)&p->part->replica, 0,
                           memory_order_seq_cst);
-    for (uint32_t i = 0; i < p->extents; i++)
-        atomic_store_explicit(&p->words[i], 0, memory_order_release);
+    for (uint32_t i = 0; i < p->extents * EXTENT_BLOCKS; i++)
+        if (atomic_load_explicit(&p->words[i], memory_order_relaxed))
+            atomic_store_explicit(&p->words[i], 0, memory_order_release);
 }
 
 static void set_ended(struct partials *all, struct partial *p)
@@ -159,7 +160,7 @@ void partials_free(struct partials *parts)
     free(parts);
 }
 
-/* partial_applies - the order stages a large File in a Tier, by its Blocks. */
+/* partial_applies - the order stages a large File in a Tier, by its Pages. */
 bool partial_applies(const struct partials *parts, const struct monarch_order *order)
 {
     return parts->count && order->peer == NO_PEER && !(order->kind & MONARCH_ADOPT) &&
@@ -175,25 +176,26 @@ static struct partial *make(struct partials *parts, const struct monarch_order *
         return NULL;
     uint64_t size = parts->table->options.sizes[order->file];
     p->large = large;
-    p->blocks = blocks_of(size);
-    p->extents = (p->blocks + EXTENT_BLOCKS - 1) / EXTENT_BLOCKS;
+    p->pages = pages_of(size);
+    p->extents = (uint32_t)extents_of(size);
     p->part = presence_part(parts->job->flags, large);
     p->words = presence_words(parts->job->flags, large);
+    p->changes = presence_changes(parts->job->flags, large);
     p->places = presence_places(parts->job->flags, large);
     p->pieces = table_is_in_pieces(parts->table, order->file);
     p->source = -1;
     for (int i = 0; i < TIERS_MAX; i++)
         p->files[i].fd = -1;
     p->order = *order;
-    p->order.first_block = p->order.block_count = 0;
-    p->claimed = calloc(2 * (size_t)p->extents, sizeof(*p->claimed));
-    p->unasked = p->claimed + p->extents;
-    p->digests = calloc(p->blocks, sizeof(*p->digests));
-    p->has_checksum = calloc(2 * (size_t)p->extents, 1);
-    p->stays_plain = p->has_checksum + p->extents;
+    p->order.first_page = p->order.page_count = 0;
+    size_t blocks = (size_t)p->extents * EXTENT_BLOCKS;
+    p->claimed = calloc(2 * blocks, sizeof(*p->claimed));
+    p->unasked = p->claimed + blocks;
+    p->digests = calloc(blocks, sizeof(*p->digests));
+    p->each = calloc(p->extents, sizeof(*p->each));
     pthread_mutex_init(&p->opening, NULL);
     catalog_replica_name(parts->job->catalog, order->file, p->name);
-    if (p->claimed && p->digests && p->has_checksum)
+    if (p->claimed && p->digests && p->each)
         return p;
     release(p);
     return NULL;
@@ -232,7 +234,7 @@ static struct partial *add(struct partials *parts, const struct monarch_order *o
     return p;
 }
 
-/* partial_add - begins a partial Replica without any Block. */
+/* partial_add - begins a partial Replica without any Page. */
 bool partial_add(struct partials *parts, const struct monarch_order *order)
 {
     pthread_mutex_lock(&parts->lock);
@@ -248,11 +250,11 @@ static bool outdated(const struct partials *parts, const struct monarch_order *o
     return STATE_OF(word) != REPLICA_STAGING || !same_word(word, order->word);
 }
 
-/* partial_expect - the same for a Transfer that will bring all Blocks: until it has a thread,
+/* partial_expect - the same for a Transfer that will bring all Pages: until it has a thread,
  * programs may ask for those that they need. */
 void partial_expect(struct partials *parts, const struct monarch_order *order)
 {
-    if (order->block_count || !partial_applies(parts, order) || outdated(parts, order))
+    if (order->page_count || !partial_applies(parts, order) || outdated(parts, order))
         return;
     pthread_mutex_lock(&parts->lock);
     struct partial *p = add(parts, order);
@@ -272,10 +274,10 @@ static void spare_files(struct partials *all)
     }
 }
 
-/* find - the partial Replica for a Transfer: Blocks are claimed in one that is there. */
+/* find - the partial Replica for a Transfer: Pages are claimed in one that is there. */
 static struct partial *find(struct partials *parts, const struct monarch_order *order)
 {
-    if (!order->block_count)
+    if (!order->page_count)
         return add(parts, order);
     int64_t large = presence_find(parts->job->flags, order->file);
     struct partial *p = large < 0 ? NULL : parts->all[large];
@@ -293,7 +295,7 @@ int partial_enter(struct partials *parts, const struct monarch_order *order,
     struct partial *p = *out = find(parts, order);
     if (p) {
         p->users++;
-        if (!order->block_count)
+        if (!order->page_count)
             partial_set_stage(parts, p,
                               (struct stage){.completing = true, .ended = p->ended});
     }
@@ -375,9 +377,9 @@ static uint32_t due(struct partial *p, bool condemned, struct monarch_order *out
     p->condemned = p->condemned || condemned;
     *out = p->order;
     out->kind = MONARCH_ASKED | (p->order.kind & MONARCH_PARTLY);
-    out->first_block = extent * EXTENT_BLOCKS;
-    out->block_count = 1;
-    out->tried = unfinished ? BLOCKS_HAVE_COME : SOURCES_MAX; /* the origin */
+    out->first_page = extent * EXTENT_PAGES;
+    out->page_count = 1;
+    out->tried = unfinished ? PAGES_HAVE_COME : SOURCES_MAX; /* the origin */
     return condemned || unfinished;
 }
 
@@ -402,7 +404,7 @@ uint32_t partials_check(struct partials *parts, struct monarch_order *out, uint3
 /* give_up - what it holds of a Tier; 0: it is just being published. */
 static uint64_t give_up(struct partials *parts, struct partial *p, uint32_t reason)
 {
-    uint64_t held = (uint64_t)p->present * BLOCK_BYTES;
+    uint64_t held = (uint64_t)p->present * PAGE_BYTES;
     if (!monarch_table_fail(parts->table, &p->order, reason, 0))
         return 0;
     p->status = -ECANCELED;

@@ -35,12 +35,6 @@ static bool is_pooled(uint8_t place)
     return place & PLACE_FILE;
 }
 
-/* count_blocks - how many Blocks of an Extent are there. */
-static uint32_t count_blocks(const struct partial *p, uint32_t extent)
-{
-    return (uint32_t)__builtin_popcount(atomic_load(&p->words[extent]));
-}
-
 /* tell_gone - from here on what programs have looked up and read is looked up again. */
 static void tell_gone(struct partial *p)
 {
@@ -50,15 +44,28 @@ static void tell_gone(struct partial *p)
     atomic_store(pieces, (next ? next : 1) | (now & kinds));
 }
 
-/* partial_hide_extent - no program finds Blocks in the file of one Extent any more: the Tier
- * with that file. A program reads the count of `pieces` before it looks for Blocks and after
- * it has read: so it must change when no Block is told any more, and before there can be
- * another file of the name, without its Blocks. */
+/* forget_pages - no Page of an Extent is present. The checksums of Blocks that are known stay. */
+static void forget_pages(struct partial *p, uint32_t extent)
+{
+    struct extent *e = &p->each[extent];
+    for (uint32_t i = 0; i < EXTENT_BLOCKS; i++) {
+        uint32_t block = extent * EXTENT_BLOCKS + i;
+        atomic_store(&p->words[block], 0);
+        if (!(e->digested >> i & 1))
+            p->digests[block] = 0;
+    }
+    p->present -= e->present;
+    e->present = e->asked = e->extra = 0;
+}
+
+/* partial_hide_extent - no program finds Pages in the file of one Extent any more: the Tier
+ * with that file. A program reads the count of `pieces` before it looks for Pages and after
+ * it has read: so it must change when no Page is told any more, and before there can be
+ * another file of the name, without its Pages. */
 uint32_t partial_hide_extent(struct partial *p, uint32_t extent)
 {
     uint32_t tier = partial_place(p, extent) & ~(uint32_t)PLACE_FILE;
-    p->present -= count_blocks(p, extent);
-    atomic_store(&p->words[extent], 0);
+    forget_pages(p, extent);
     partial_set_place(p, extent, PLACE_NONE);
     tell_gone(p);
     return tier;
@@ -111,7 +118,7 @@ void partial_leave_places(struct partials *parts, struct partial *p)
 static bool may_yield(struct partials *parts, const struct partial *p, uint32_t extent,
                       bool fill)
 {
-    if (p->claimed[extent])
+    if (p->each[extent].claimed)
         return false;
     if (fill)
         return extent_is_packed(parts, p->order.file, extent);
@@ -140,24 +147,24 @@ static bool yield_one(struct partials *parts, bool fill)
     return false;
 }
 
-/* hand_rest - gives all Blocks of an Extent that nobody copies to the thread that listens, as
- * partial_hand() does; false: there are none. */
+/* hand_rest - gives all Blocks of an Extent of which nobody copies Pages to the thread that
+ * listens, as partial_hand() does; false: there are none. */
 static bool hand_rest(struct partials *parts, struct partial *p, uint32_t extent)
 {
-    uint32_t at = extent * EXTENT_BLOCKS, end = at + EXTENT_BLOCKS, first;
-    uint32_t taken = atomic_load(&p->words[extent]) | p->claimed[extent];
+    const struct claiming how = {.blocks = true};
+    struct page_run all = partial_extent_pages(p, extent), run;
+    uint32_t end = all.first + all.count;
     struct monarch_order order = p->order;
     bool handed = false;
     order.kind = (order.kind & MONARCH_PARTLY) | MONARCH_ASKED;
-    for (end = end < p->blocks ? end : p->blocks; at < end; at++) {
-        for (first = at; at < end && !(taken & blocks_mask(at, 1));)
-            at++;
-        order.first_block = first;
-        order.block_count = at - first;
-        if (at == first || !ring_push(&parts->handed, &order))
-            continue;
-        p->claimed[extent] |= blocks_mask(first, at - first);
-        p->claims += at - first;
+    while (all.first < end && (run = pages_free_run(p, all, &how)).count) {
+        all.first = run.first + run.count;
+        all.count = end - all.first;
+        order.first_page = run.first;
+        order.page_count = run.count;
+        if (!ring_push(&parts->handed, &order))
+            break;
+        pages_claim(p, run);
         handed = true;
     }
     if (handed)
@@ -177,7 +184,7 @@ static void complete_one(struct partials *parts)
         struct partial *p = parts->all[oldest.large];
         bool there = p && !p->ended && oldest.extent < p->extents &&
                      is_pooled(partial_place(p, oldest.extent));
-        if (!found && there && !p->claimed[oldest.extent] &&
+        if (!found && there && !p->each[oldest.extent].claimed &&
             extent_goes_packed(parts, p, oldest.extent))
             found = hand_rest(parts, p, oldest.extent);
     }

@@ -185,7 +185,7 @@ static bool is_at_rest(const struct partial *p)
 {
     bool rests = !p->users && !p->completing;
     for (uint32_t i = 0; rests && i < p->extents; i++)
-        rests = !p->claimed[i];
+        rests = !p->each[i].claimed;
     return rests;
 }
 
@@ -215,13 +215,10 @@ static void make_whole(struct partials *parts, struct partial *p)
     p->pieces = false;
     p->gathers = true;
     for (uint32_t i = 0; i < p->extents; i++) {
-        struct block_run all = partial_extent_blocks(p, i);
-        if (partial_place(p, i) == PLACE_NONE) {
+        if (partial_place(p, i) == PLACE_NONE)
             partial_set_place(p, i, (uint8_t)tier);
-            continue;
-        }
-        p->claimed[i] = blocks_mask(all.first, all.count);
-        p->claims += all.count;
+        else
+            pages_claim_all(p, i);
     }
 }
 
@@ -256,19 +253,21 @@ bool partial_order_rest(struct partials *parts, uint32_t file,
     return p != NULL;
 }
 
-/* wake_refused - lets programs ask again for Extents that had no room: a Block of another one
- * has come, so that it may go. */
+/* wake_refused - lets programs ask again for Extents that had no room: Pages of another one
+ * have come, so that it may go. */
 static void wake_refused(struct partials *parts)
 {
     struct pooled_extent one;
     while (ring_pop(&parts->refused, &one))
-        futex_wake(presence_words(parts->job->flags, one.large) + one.extent, INT_MAX);
+        futex_wake(presence_changes(parts->job->flags, one.large) + one.extent,
+                   INT_MAX);
 }
 
-/* partial_wake - who waits for a Block looks again. */
-void partial_wake(struct partials *parts, struct partial *p, uint32_t block)
+/* partial_wake - wakes everybody who waits for Pages of an Extent. */
+void partial_wake(struct partials *parts, struct partial *p, uint32_t extent)
 {
-    futex_wake(&p->words[block / EXTENT_BLOCKS], INT_MAX);
+    atomic_fetch_add_explicit(&p->changes[extent], 1, memory_order_release);
+    futex_wake(&p->changes[extent], INT_MAX);
     wake_refused(parts);
     replica_watches_wake(parts->job->catalog);
     pthread_cond_broadcast(&parts->changed);

@@ -10,7 +10,7 @@
 #include "dataplane/extents/table_api.h"
 #include "shared/layout.h"
 
-enum { PAGE_BYTES = 4096, PEERS_MAX = 1 << 16, PACKED_DUE = 0x80 };
+enum { PEERS_MAX = 1 << 16, PACKED_DUE = 0x80 };
 
 struct packed_frame { /* what has become of a File */
     uint64_t bytes, ns;
@@ -60,7 +60,7 @@ static inline uint64_t account_free(const struct monarch_account *a)
     return a->in_service && a->capacity > taken ? a->capacity - taken : 0;
 }
 
-/* footprint - what a File of this size takes of a Tier: whole pages. */
+/* footprint - what a File of this size takes of a Tier: whole Pages. */
 static inline uint64_t footprint(uint64_t bytes)
 {
     return bytes ? (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES : PAGE_BYTES;
@@ -193,7 +193,7 @@ bool table_may_fill(const struct table *t, const struct monarch_table_row *row,
 uint64_t table_extent_need(const struct table *t, uint32_t file, uint32_t extent);
 uint64_t table_kept_need(const struct table *t, uint32_t file);
 bool table_in_part(const struct table *t, uint32_t file);
-bool table_block_source(struct table *t, struct monarch_order *order);
+bool table_page_source(struct table *t, struct monarch_order *order);
 bool table_written(const struct table *t, uint32_t file);
 bool table_packs(const struct table *t, uint32_t tier, uint32_t file);
 bool table_packs_extents(const struct table *t, uint32_t tier, uint32_t file);
@@ -201,7 +201,7 @@ uint64_t table_tier_need(const struct table *t, uint32_t tier, uint32_t file,
                          uint32_t extent);
 uint64_t table_frame_need(const struct table *t, const struct monarch_order *order);
 uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file);
-void table_count_blocks(struct table *t, uint32_t peer, uint64_t bytes);
+void table_count_pages(struct table *t, uint32_t peer, uint64_t bytes);
 
 /* table_ends.c; the callers of the first seven hold the lock */
 void table_count_busy(struct table *t);

@@ -65,7 +65,7 @@ int table_take_packed(struct table *t, const struct monarch_order *order,
         t->frames_ns[order->tier] = clock_ns();
     }
     pthread_mutex_unlock(&t->lock);
-    if (rc == -ENOSPC && !order->block_count)
+    if (rc == -ENOSPC && !order->page_count)
         monarch_table_fail(t, order, reason, 0);
     return rc;
 }

@@ -2,6 +2,7 @@
  * ask for it, and what of it is kept. */
 #include "dataplane/extents/table.h"
 
+#include "dataplane/extents/order.h"
 #include "shared/presence.h"
 
 enum {
@@ -62,11 +63,11 @@ bool table_may_fill(const struct table *t, const struct monarch_table_row *row,
     return true;
 }
 
-/* table_block_source - sets the peer that is to be asked for the Blocks of an order, or
- * NO_PEER. False: fill must not bring them now. */
-bool table_block_source(struct table *t, struct monarch_order *order)
+/* table_page_source - sets the peer to ask for the Pages of an order, or NO_PEER. False: fill
+ * must not bring them now. */
+bool table_page_source(struct table *t, struct monarch_order *order)
 {
-    uint64_t extent = order->first_block / EXTENT_BLOCKS;
+    uint64_t extent = order_extent(order);
     pthread_mutex_lock(&t->lock);
     const struct monarch_table_row *row =
         &t->rows[t->options.first[order->file] + extent];
@@ -82,9 +83,9 @@ bool table_block_source(struct table *t, struct monarch_order *order)
     return may;
 }
 
-/* table_count_blocks - counts bytes of a large File that have come from a peer, or
+/* table_count_pages - counts bytes of a large File that have come from a peer, or
  * NO_PEER. */
-void table_count_blocks(struct table *t, uint32_t peer, uint64_t bytes)
+void table_count_pages(struct table *t, uint32_t peer, uint64_t bytes)
 {
     pthread_mutex_lock(&t->lock);
     if (peer == NO_PEER) {
@@ -133,9 +134,9 @@ uint64_t table_tier_need(const struct table *t, uint32_t tier, uint32_t file,
 /* table_frame_need - what an order for a frame has reserved. */
 uint64_t table_frame_need(const struct table *t, const struct monarch_order *order)
 {
-    uint32_t extent = order->first_block / EXTENT_BLOCKS;
-    return order->block_count ? table_tier_need(t, order->tier, order->file, extent)
-                              : table_need(t, order->tier, order->file);
+    uint32_t extent = order_extent(order);
+    return order->page_count ? table_tier_need(t, order->tier, order->file, extent)
+                             : table_need(t, order->tier, order->file);
 }
 
 /* table_need - what the File takes of a Tier, as far as is known. */

@@ -22,11 +22,16 @@
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
+static struct block_run blocks_of_order(const struct monarch_order *order)
+{
+    return pages_blocks((struct page_run){order->first_page, order->page_count});
+}
+
 /* begin_of - the first Block of piece `number` of an order. What may come packed is asked for
  * by the pieces of a frame. */
 static uint32_t begin_of(const struct fetch *f, uint32_t number)
 {
-    uint32_t first = f->transfer.order.first_block;
+    uint32_t first = blocks_of_order(&f->transfer.order).first;
     uint32_t into = f->packing ? first % FRAME_BLOCKS_MAX : 0;
     return number ? first - into + number * FRAME_BLOCKS_MAX : first;
 }
@@ -34,17 +39,17 @@ static uint32_t begin_of(const struct fetch *f, uint32_t number)
 /* run_of - the Blocks of a piece that begins with this one. */
 static struct block_run run_of(const struct fetch *f, uint32_t first)
 {
-    const struct monarch_order *order = &f->transfer.order;
-    uint32_t left = order->first_block + order->block_count - first;
+    const struct block_run all = blocks_of_order(&f->transfer.order);
+    uint32_t left = all.first + all.count - first;
     uint32_t most = FRAME_BLOCKS_MAX - (f->packing ? first % FRAME_BLOCKS_MAX : 0);
     return (struct block_run){first, left < most ? left : most};
 }
 
 static uint32_t count_pieces(const struct fetch *f)
 {
-    const struct monarch_order *order = &f->transfer.order;
+    const struct block_run all = blocks_of_order(&f->transfer.order);
     uint32_t number = 1;
-    while (begin_of(f, number) < order->first_block + order->block_count)
+    while (begin_of(f, number) < all.first + all.count)
         number++;
     return number;
 }
@@ -72,11 +77,12 @@ void block_fetch_request(const struct fetch *f, uint32_t number,
                          struct frame_request *out)
 {
     const struct monarch_order *order = &f->transfer.order;
+    const struct block_run all = blocks_of_order(order);
     uint32_t first = begin_of(f, number);
     out->kind = FRAME_BLOCKS;
     out->extent = first;
     out->blocks = (uint8_t)run_of(f, first).count;
-    out->wanted = (uint8_t)(order->first_block + order->block_count - first);
+    out->wanted = (uint8_t)(all.first + all.count - first);
     bool unasked = order->kind & MONARCH_BACKGROUND && !f->wanted;
     out->flags = unasked ? FRAME_UNASKED : 0;
     out->packing = f->packing;
@@ -86,11 +92,12 @@ void block_fetch_request(const struct fetch *f, uint32_t number,
 struct frame_request block_fetch_want(const struct receiver *r, const struct fetch *f)
 {
     const struct monarch_order *order = &f->transfer.order;
+    const struct block_run all = blocks_of_order(order);
     struct frame_request request = frame_request_make(r->demand->job->catalog, 0,
-                                                      order->file, order->first_block);
+                                                      order->file, all.first);
     request.kind = FRAME_WANTED;
     request.blocks = 1;
-    request.wanted = (uint8_t)order->block_count;
+    request.wanted = (uint8_t)all.count;
     return request;
 }
 
@@ -114,7 +121,7 @@ static int take(struct demand *d, struct fetch *f, struct block_run run,
                 const uint8_t *bytes)
 {
     struct transfer *t = &f->transfer;
-    uint64_t digests[FRAME_BLOCKS_MAX];
+    const struct page_run pages = blocks_pages(t->partial, run);
     size_t n = (size_t)blocks_bytes(t->original.size, run.first, run.count);
     int rc = partial_borrow(d->transfers, t, run.first / EXTENT_BLOCKS, false);
     t->step = rc ? t->step : MONARCH_STEP_WRITE;
@@ -124,12 +131,11 @@ static int take(struct demand *d, struct fetch *f, struct block_run run,
     if (rc)
         return rc;
     t->step = MONARCH_STEP_READ;
-    blocks_digest(bytes, n, digests);
-    table_count_blocks(d->table, f->order.peer, n);
+    table_count_pages(d->table, f->order.peer, n);
     progress_store(d->job->requests, t->order.file, run.first + run.count);
     if (run.first == 0)
         first_bytes_came(d, t, bytes);
-    if (partial_set(d->partials, t->partial, run, digests))
+    if (partial_came(d->partials, t->partial, pages, bytes).complete)
         partial_hand_complete(d->partials, &t->order, run.first / EXTENT_BLOCKS);
     return 0;
 }
@@ -227,13 +233,13 @@ static void go_on(struct demand *d, struct partial *p, const struct monarch_orde
                   int status, uint8_t next)
 {
     bool leaves = (from->kind & MONARCH_BACKGROUND) || is_needless(d, status);
-    struct block_run whole = {from->first_block, from->block_count};
-    struct block_run runs[EXTENT_BLOCKS];
+    struct page_run whole = {from->first_page, from->page_count};
+    struct page_run runs[EXTENT_BLOCKS];
     uint32_t n = partial_still_claimed(d->partials, p, whole, runs);
     for (uint32_t i = 0; i < n; i++) {
         struct monarch_order order = *from;
-        order.first_block = runs[i].first;
-        order.block_count = runs[i].count;
+        order.first_page = runs[i].first;
+        order.page_count = runs[i].count;
         order.tried = next;
         if (leaves || !partial_hand(d->partials, &order))
             partial_unclaim(d->partials, p, runs[i], false);
@@ -246,8 +252,8 @@ static void go_on(struct demand *d, struct partial *p, const struct monarch_orde
 static bool fail(struct demand *d, struct partial *p, const struct monarch_order *from,
                  int status)
 {
-    struct block_run whole = {from->first_block, from->block_count};
-    struct block_run runs[EXTENT_BLOCKS];
+    struct page_run whole = {from->first_page, from->page_count};
+    struct page_run runs[EXTENT_BLOCKS];
     uint32_t n = partial_still_claimed(d->partials, p, whole, runs);
     for (uint32_t i = 0; i < n; i++)
         partial_unclaim(d->partials, p, runs[i], true);

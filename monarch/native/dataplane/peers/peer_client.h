@@ -82,7 +82,7 @@ struct client_thread { /* and the peers that it fetches from */
     uint32_t spare_count;
     struct ring commands; /* struct peer_command; under the lock */
     struct ring orders;   /* struct monarch_order; under the lock */
-    struct ring wants;    /* struct block_want; under the lock */
+    struct ring wants;    /* struct page_want; under the lock */
 };
 
 struct receiver {
@@ -116,7 +116,7 @@ int receiver_new(struct demand *d, const struct monarch_receiver_options *option
                  struct receiver **out);
 /* peer_client_connection.c */
 struct client_connection *client_new(uint32_t peer, int fd);
-bool client_want(struct client_connection *c, const struct block_want *wanted);
+bool client_want(struct client_connection *c, const struct page_want *wanted);
 int client_receive(struct receiver *r, struct client_connection *c);
 int client_send(struct receiver *r, struct client_connection *c, uint64_t now);
 bool client_silent(const struct receiver *r, const struct client_connection *c,
@@ -135,7 +135,7 @@ int fetch_extent_end(struct receiver *r, struct fetch *f,
                      const struct frame_reply *head);
 void fetch_end(struct receiver *r, struct fetch *f, int status);
 uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file,
-                                uint32_t blocks);
+                                uint32_t pages);
 void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status);
 void arrivals_signal(struct receiver *r, bool all);
 

@@ -60,7 +60,7 @@ static void end_reply(struct receiver *r, struct client_connection *c)
 static void note_come(struct receiver *r, struct fetch *f, uint64_t come)
 {
     progress_store(r->demand->job->requests, f->order.file, (uint32_t)come);
-    if (f->order.block_count && come != f->come)
+    if (f->order.page_count && come != f->come)
         f->progress_ns = clock_ns();
     f->come = come;
 }
@@ -197,7 +197,7 @@ static void request_extent(struct receiver *r, struct client_connection *c,
     a->request = frame_request_make(r->demand->job->catalog,
                                     ++c->sequence * REQUESTS_MAX + slot, f->order.file,
                                     f->requested);
-    if (f->order.block_count)
+    if (f->order.page_count)
         block_fetch_request(f, f->requested, &a->request);
     else if (f->packing)
         packed_fetch_request(f, &a->request);
@@ -229,14 +229,14 @@ static void tell_wanted(struct receiver *r, struct client_connection *c,
     f->tells = false;
 }
 
-static bool is_fill(const struct monarch_order *order, const struct block_want *wanted)
+static bool is_fill(const struct monarch_order *order, const struct page_want *wanted)
 {
-    return order->kind & MONARCH_BACKGROUND && order_has_blocks(order, wanted);
+    return order->kind & MONARCH_BACKGROUND && order_has_pages(order, wanted);
 }
 
 /* client_want - programs wait for Blocks that fill has ordered; true: the peer is to hear
  * that. */
-bool client_want(struct client_connection *c, const struct block_want *wanted)
+bool client_want(struct client_connection *c, const struct page_want *wanted)
 {
     bool tells = false;
     for (uint32_t i = 0; i < IN_FLIGHT_MAX; i++) {

@@ -70,7 +70,7 @@ struct item {
     enum { NOTHING, COMMAND, ORDER, WANT } kind;
     struct peer_command command;
     struct monarch_order order;
-    struct block_want wanted;
+    struct page_want wanted;
 };
 
 /* next_item - commands before orders: an order uses the connection made before it. What is
@@ -90,7 +90,7 @@ static bool next_item(struct client_thread *t, struct item *out)
 }
 
 /* want_blocks - tells the peers that are asked for Blocks. */
-static void want_blocks(struct client_thread *t, const struct block_want *wanted)
+static void want_blocks(struct client_thread *t, const struct page_want *wanted)
 {
     struct receiver *r = t->receiver;
     for (uint32_t i = t->number; i < r->options.peers; i += r->options.threads)
@@ -141,7 +141,7 @@ static bool push(struct receiver *r, const struct monarch_order *order)
     r->outstanding++;
     r->background += order->kind & MONARCH_BACKGROUND;
     r->background_bytes += fetch_background_bytes(r, order->kind, order->file,
-                                                  order->block_count);
+                                                  order->page_count);
     ring_push(&client_thread_of(r, order->peer)->orders, order);
     return true;
 }
@@ -168,7 +168,7 @@ static void wake(void *receiver)
 
 /* want_later - a program waits for Blocks that fill has requested: the threads raise those
  * requests to demand and notify the peers. */
-static void want_later(void *receiver, const struct block_want *wanted)
+static void want_later(void *receiver, const struct page_want *wanted)
 {
     struct receiver *r = receiver;
     pthread_mutex_lock(&r->lock);
@@ -271,7 +271,7 @@ static int thread_open(struct client_thread *t)
     int rc = poller_open(&t->poller);
     if (ring_init(&t->commands, sizeof(struct peer_command), PEER_COMMANDS_MAX) ||
         ring_init(&t->orders, sizeof(struct monarch_order), FETCHES_MAX) ||
-        ring_init(&t->wants, sizeof(struct block_want), WANTS_MAX))
+        ring_init(&t->wants, sizeof(struct page_want), WANTS_MAX))
         return -ENOMEM;
     return rc;
 }

@@ -17,7 +17,7 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order 
     *f = (struct fetch){
         .order = *order, .used = true, .began_ns = now, .progress_ns = now};
     transfer_init(&f->transfer, order);
-    if (order->block_count)
+    if (order->page_count)
         return block_fetch_begin(r, f);
     int rc = transfer_prepare(r->demand->transfers, &f->transfer);
     if (rc)
@@ -35,7 +35,7 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order 
 int fetch_extent_begin(struct receiver *r, struct fetch *f,
                        const struct frame_reply *head)
 {
-    bool blocks = f->order.block_count > 0;
+    bool blocks = f->order.page_count > 0;
     if (!blocks && !f->packing && head->extent != f->received)
         return -EPROTO;
     if (transfer_written(r->demand->transfers, &f->transfer)) {
@@ -61,7 +61,7 @@ int fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *hea
               const uint8_t *bytes, size_t n)
 {
     struct transfer *t = &f->transfer;
-    if (f->order.block_count)
+    if (f->order.page_count)
         return block_fetch_add(r, f, head, bytes);
     if (t->came)
         return packed_fetch_add(f, bytes, n);
@@ -89,7 +89,7 @@ int fetch_extent_end(struct receiver *r, struct fetch *f,
                      const struct frame_reply *head)
 {
     struct transfer *t = &f->transfer;
-    if (f->order.block_count)
+    if (f->order.page_count)
         return ++f->received == f->extents;
     if (t->came)
         return packed_fetch_end(r, f, head);
@@ -126,12 +126,12 @@ void arrivals_signal(struct receiver *r, bool all)
 
 /* fetch_background_bytes - what an order of fill counts among those under way. */
 uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file,
-                                uint32_t blocks)
+                                uint32_t pages)
 {
     const struct table *t = r->demand->table;
     if (!t || !(kind & MONARCH_BACKGROUND) || file >= t->options.files)
         return 0;
-    return blocks ? (uint64_t)blocks * BLOCK_BYTES : t->options.sizes[file];
+    return pages ? (uint64_t)pages * PAGE_BYTES : t->options.sizes[file];
 }
 
 /* push_arrival - Python hears of failures, and of what is to be reported. */
@@ -145,7 +145,7 @@ static void push_arrival(struct receiver *r, const struct monarch_completion *ar
     pthread_mutex_lock(&r->lock);
     r->background -= arrival->kind & MONARCH_BACKGROUND;
     r->background_bytes -= fetch_background_bytes(r, arrival->kind, arrival->file,
-                                                  arrival->blocks);
+                                                  arrival->pages);
     r->failed = r->failed || arrival->status;
     if (heard)
         ring_push(&r->done, arrival); /* has room for all outstanding orders */
@@ -159,7 +159,7 @@ static void push_arrival(struct receiver *r, const struct monarch_completion *ar
  * requests have had their replies. */
 void fetch_end(struct receiver *r, struct fetch *f, int status)
 {
-    if (f->order.block_count)
+    if (f->order.page_count)
         status = block_fetch_end(r, f, status);
     transfer_end(&f->transfer, status);
     f->ended = true;
@@ -171,7 +171,7 @@ void fetch_end(struct receiver *r, struct fetch *f, int status)
 /* fetch_refuse - ends an order that has not begun. */
 void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status)
 {
-    if (order->block_count)
+    if (order->page_count)
         block_fetch_refuse(r, order, status);
     push_arrival(r, &(struct monarch_completion){.file = order->file,
                                                  .tier = order->tier,
@@ -180,7 +180,7 @@ void fetch_refuse(struct receiver *r, const struct monarch_order *order, int sta
                                                  .peer = order->peer,
                                                  .word = order->word,
                                                  .status = status,
-                                                 .blocks = order->block_count,
+                                                 .pages = order->page_count,
                                                  .ended_ns = clock_ns()});
 }
 

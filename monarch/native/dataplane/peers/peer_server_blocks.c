@@ -40,8 +40,9 @@ void server_blocks_ask(struct server *s, const struct pending_request *p)
         demand_for_peer(s->demand, p->file);
         return;
     }
-    struct block_range range = {(uint32_t)large, p->extent, p->wanted};
-    blocks_requested(s->demand, presence_request(range), p->flags & FRAME_UNASKED);
+    struct page_range range = {(uint32_t)large, p->extent * BLOCK_PAGES,
+                               p->wanted * (uint32_t)BLOCK_PAGES};
+    pages_requested(s->demand, range, p->flags & FRAME_UNASKED);
 }
 
 /* server_blocks_want - programs of the peer wait for Blocks now that its fill has requested. */

@@ -18,9 +18,9 @@
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
-enum { PIECE_BLOCKS = PIECE_BYTES / BLOCK_BYTES, UNFINISHED = 1 };
+enum { PIECE_PAGES = PIECE_BYTES / PAGE_BYTES, UNFINISHED = 1 };
 
-/* extent_decode_order - makes an order for Blocks one that decodes them. */
+/* extent_decode_order - makes an order for Pages one that decodes them. */
 void extent_decode_order(const struct transfers *ts, struct monarch_order *order)
 {
     order->kind |= MONARCH_LOCAL;
@@ -30,7 +30,7 @@ void extent_decode_order(const struct transfers *ts, struct monarch_order *order
 
 static uint32_t extent_of(const struct transfer *t)
 {
-    return t->order.first_block / EXTENT_BLOCKS;
+    return order_extent(&t->order);
 }
 
 static uint64_t row_of(const struct transfers *ts, const struct transfer *t)
@@ -59,7 +59,7 @@ static int pack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     uint32_t left = t->frame->plain - t->frame->added;
     size_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
-    uint32_t first = t->order.first_block + t->frame->added / BLOCK_BYTES;
+    uint32_t first = t->order.first_page / BLOCK_PAGES + t->frame->added / BLOCK_BYTES;
     int rc = borrow(ts, t);
     if (rc)
         return rc;
@@ -124,43 +124,60 @@ static void end_packing(struct transfers *ts, struct transfer *t, int rc)
         table_count_dropped(ts->table);
         partial_give_up_extent(ts->partials, t->partial, extent_of(t));
     }
-    t->partial->stays_plain[extent_of(t)] = rc && rc != -EBADMSG;
+    t->partial->each[extent_of(t)].stays_plain = rc && rc != -EBADMSG;
     extent_packing_end(ts->partials, t->partial, extent_of(t));
 }
 
 /* ---- out of it ------------------------------------------------------------------------ */
 
-/* piece_at - the piece of a frame in which a Block is. */
-static struct block_run piece_at(const struct transfer *t, uint32_t block)
+/* piece_at - the piece of a frame in which a Page is. */
+static struct page_run piece_at(const struct transfer *t, uint32_t page)
 {
-    uint32_t first = block - block % PIECE_BLOCKS, left = t->partial->blocks - first;
-    return (struct block_run){first, left < PIECE_BLOCKS ? left : PIECE_BLOCKS};
+    uint32_t first = page - page % PIECE_PAGES, left = t->partial->pages - first;
+    return (struct page_run){first, left < PIECE_PAGES ? left : PIECE_PAGES};
 }
 
-/* set_run - writes Blocks of a piece, which this Transfer has claimed. */
-static int set_run(struct transfers *ts, struct transfer *t, struct block_run run,
+/* set_run - writes Pages of a piece, which this Transfer has claimed. */
+static int set_run(struct transfers *ts, struct transfer *t, struct page_run run,
                    const uint8_t *bytes)
 {
-    uint64_t offset = (uint64_t)run.first * BLOCK_BYTES;
-    size_t n = (size_t)blocks_bytes(t->original.size, run.first, run.count);
+    uint64_t offset = (uint64_t)run.first * PAGE_BYTES;
+    size_t n = (size_t)pages_bytes(t->original.size, run.first, run.count);
     int rc = file_write_at(t->target, bytes, n, offset - t->shift);
     progress_store(ts->job->requests, t->order.file, run.first + run.count);
     if (rc)
         partial_unclaim(ts->partials, t->partial, run, true);
-    else if (partial_set(ts->partials, t->partial, run,
-                         t->partial->digests + run.first))
+    else if (partial_came_again(ts->partials, t->partial, run))
         partial_hand_complete(ts->partials, &t->order, extent_of(t));
     return rc;
 }
 
-/* spread - writes what was claimed of a piece, or gives it up: programs ask for it again. */
-static int spread(struct transfers *ts, struct transfer *t, struct block_run piece,
-                  uint32_t bits, const uint8_t *bytes)
+static bool is_claimed(struct page_run piece, const uint64_t bits[PIECE_BLOCKS],
+                       uint32_t page)
 {
+    return bits[(page - piece.first) / BLOCK_PAGES] & pages_mask(page, 1);
+}
+
+/* next_run - takes the next run of Pages out of the bits of a piece; count 0: none. */
+static struct page_run next_run(struct page_run piece, uint64_t bits[PIECE_BLOCKS])
+{
+    uint32_t at = piece.first, end = piece.first + piece.count;
+    while (at < end && !is_claimed(piece, bits, at))
+        at++;
+    struct page_run run = {at, 0};
+    for (; at < end && is_claimed(piece, bits, at); at++, run.count++)
+        bits[(at - piece.first) / BLOCK_PAGES] &= ~pages_mask(at, 1);
+    return run;
+}
+
+/* spread - writes what was claimed of a piece, or gives it up: programs ask for it again. */
+static int spread(struct transfers *ts, struct transfer *t, struct page_run piece,
+                  uint64_t bits[PIECE_BLOCKS], const uint8_t *bytes)
+{
+    struct page_run run;
     int rc = 0;
-    while (bits) {
-        struct block_run run = blocks_next_run(piece, &bits, piece.count);
-        size_t at = (size_t)(run.first - piece.first) * BLOCK_BYTES;
+    while ((run = next_run(piece, bits)).count) {
+        size_t at = (size_t)(run.first - piece.first) * PAGE_BYTES;
         if (!bytes || rc)
             partial_unclaim(ts->partials, t->partial, run, rc != 0);
         else
@@ -169,33 +186,33 @@ static int spread(struct transfers *ts, struct transfer *t, struct block_run pie
     return rc;
 }
 
-/* unpack_piece - decodes the piece with the next Block that was asked for. */
+/* unpack_piece - decodes the piece with the next Page that was requested. */
 static int unpack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    struct block_run piece = piece_at(t, t->next_block);
+    struct page_run piece = piece_at(t, t->next_page);
     uint32_t end = piece.first + piece.count;
-    struct block_run asked = {t->next_block, 0};
-    asked.count = (end < t->end_block ? end : t->end_block) - asked.first;
-    uint32_t bits = extent_claim_piece(ts->partials, t->partial, piece, asked);
-    size_t n = (size_t)blocks_bytes(t->original.size, piece.first, piece.count);
+    struct page_run asked = {t->next_page, 0};
+    uint64_t bits[PIECE_BLOCKS];
+    asked.count = (end < t->end_page ? end : t->end_page) - asked.first;
+    extent_claim_piece(ts->partials, t->partial, piece, asked, bits);
+    size_t n = (size_t)pages_bytes(t->original.size, piece.first, piece.count);
     uint64_t began = clock_ns();
-    t->next_block += asked.count;
-    int rc = packing_decode_at(ts, t, piece.first % EXTENT_BLOCKS / PIECE_BLOCKS,
-                               buffer);
-    if (!rc && !blocks_same(t->partial, piece.first, buffer, n))
+    t->next_page += asked.count;
+    int rc = packing_decode_at(ts, t, piece.first % EXTENT_PAGES / PIECE_PAGES, buffer);
+    if (!rc && !blocks_same(t->partial, piece.first / BLOCK_PAGES, buffer, n))
         rc = -EBADMSG;
     table_count_decoded(ts->table, rc ? 0 : n, clock_ns() - began);
     int put_rc = spread(ts, t, piece, bits, rc ? NULL : buffer);
     return rc ? rc : put_rc;
 }
 
-/* unpack - the Blocks that were asked for, and what their pieces have beside them. */
+/* unpack - the Pages that were requested, and what their pieces have beside them. */
 static int unpack(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     uint64_t plain = extent_bytes(t->original.size, extent_of(t));
     int rc = packing_find(ts, t, row_of(ts, t), plain);
     rc = rc ? rc : partial_borrow(ts, t, extent_of(t), false);
-    while (!rc && t->next_block < t->end_block) {
+    while (!rc && t->next_page < t->end_page) {
         rc = unpack_piece(ts, t, buffer);
         health_note_step(ts, t);
         if (job_stopping(ts->job))
@@ -212,7 +229,7 @@ static bool is_useless(const struct transfer *t, int rc)
            (rc && rc != -ECANCELED && t->partial && t->partial->gathers);
 }
 
-/* end_unpacking - a damaged frame is dropped: the Blocks come from elsewhere when programs ask
+/* end_unpacking - a damaged frame is dropped: the Pages come from elsewhere when programs ask
  * for them again. After any other error they read the origin. */
 static void end_unpacking(struct transfers *ts, struct transfer *t, int rc)
 {
@@ -222,9 +239,9 @@ static void end_unpacking(struct transfers *ts, struct transfer *t, int rc)
         if (t->unpacking.place.segment) /* else it had left before */
             table_count_dropped(ts->table);
     }
-    if (!t->partial || t->next_block >= t->end_block)
+    if (!t->partial || t->next_page >= t->end_page)
         return;
-    struct block_run left = {t->next_block, t->end_block - t->next_block};
+    struct page_run left = {t->next_page, t->end_page - t->next_page};
     partial_unclaim(ts->partials, t->partial, left, rc != -EBADMSG && rc != -ECANCELED);
 }
 
@@ -233,8 +250,8 @@ static void end_unpacking(struct transfers *ts, struct transfer *t, int rc)
 static int begin(struct transfers *ts, struct transfer *t)
 {
     t->begun = true;
-    t->next_block = t->order.first_block;
-    t->end_block = t->next_block + t->order.block_count;
+    t->next_page = t->order.first_page;
+    t->end_page = t->next_page + t->order.page_count;
     int rc = partial_enter(ts->partials, &t->order, &t->partial);
     if (rc)
         return rc;

@@ -14,9 +14,12 @@
 static const uint64_t SILENT_NS = SECOND_NS, SILENT_MAX_NS = 4 * SECOND_NS;
 /* A read takes up to this, so that programs and peers that wait see progress. */
 static const uint64_t PIECE_NS = SECOND_NS / 4;
+/* The least latency for which requests are widened. */
+static const uint64_t LATENCY_NS = SECOND_NS / 10000;
 
 enum {
     PIECE_MIN = 64 << 10,
+    SMALL_BYTES = 16 << 10,  /* of a read that tells the latency */
     PIECE_FIRST = 256 << 10, /* of an origin whose rate is not known */
     PIECE_MAX = READ_CHUNKS_MAX * CHUNK_BYTES,
 };
@@ -58,6 +61,41 @@ size_t health_piece(const struct transfers *ts, const struct transfer *t, size_t
     return n < piece ? n : piece;
 }
 
+/* average - moves a value by an eighth of the difference. */
+static void average(_Atomic uint64_t *value, uint64_t now)
+{
+    uint64_t before = atomic_load_explicit(value, memory_order_relaxed);
+    atomic_store_explicit(value, before ? (7 * before + now) / 8 : now,
+                          memory_order_relaxed);
+}
+
+/* note_cost - what a read of n bytes has cost: small ones tell the latency of the origin, large
+ * ones its rate. */
+static void note_cost(struct root_queue *q, size_t n, uint64_t ns)
+{
+    uint64_t pages = (n + PAGE_BYTES - 1) / PAGE_BYTES;
+    uint64_t latency = atomic_load_explicit(&q->latency_ns, memory_order_relaxed);
+    uint64_t bytes_ns = pages * atomic_load_explicit(&q->page_ns, memory_order_relaxed);
+    if (n >= BLOCK_BYTES)
+        average(&q->page_ns, (ns > 2 * latency ? ns - latency : ns / 2) / pages + 1);
+    else if (n <= SMALL_BYTES)
+        average(&q->latency_ns, ns > bytes_ns ? ns - bytes_ns : 1);
+}
+
+/* health_widest - to how many Pages, a power of two, a request of the origin of a root may be
+ * widened so that it costs its reader a quarter more at most; 1 where requests cost little. */
+uint32_t health_widest(const struct transfers *ts, uint32_t root)
+{
+    const struct root_queue *q = &ts->roots[root];
+    uint64_t page_ns = atomic_load_explicit(&q->page_ns, memory_order_relaxed);
+    uint64_t latency = atomic_load_explicit(&q->latency_ns, memory_order_relaxed);
+    uint64_t pages = page_ns && latency >= LATENCY_NS ? latency / page_ns / 4 : 1;
+    uint32_t widest = 1;
+    while (widest < BLOCK_PAGES && 2 * widest <= pages)
+        widest *= 2;
+    return widest;
+}
+
 /* health_note_piece - notes how long a read of n bytes took: the next ones are smaller if
  * that was long, and larger if the origin would give twice as much in time. */
 void health_note_piece(struct transfers *ts, const struct transfer *t, size_t n,
@@ -65,6 +103,7 @@ void health_note_piece(struct transfers *ts, const struct transfer *t, size_t n,
 {
     struct root_queue *q = &ts->roots[t->queue];
     uint32_t piece = piece_of(q), next = piece;
+    note_cost(q, n, ns);
     if (ns > PIECE_NS)
         next = piece / 2 < PIECE_MIN ? PIECE_MIN : piece / 2;
     else if (piece < PIECE_MAX && n * PIECE_NS > 2 * ns * piece)

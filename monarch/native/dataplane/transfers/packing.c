@@ -201,7 +201,7 @@ bool packing_next(struct transfers *ts, struct monarch_order *out)
 /* packing_undo - that order could not be queued. */
 void packing_undo(struct transfers *ts, const struct monarch_order *order)
 {
-    if (order->block_count)
+    if (order->page_count)
         extent_packing_undo(ts->partials, order);
     else
         monarch_table_fail(ts->table, order, REASON_NONE, 1);

@@ -21,14 +21,29 @@ enum { CHUNK_BLOCKS = CHUNK_BYTES / BLOCK_BYTES };
 
 struct moving { /* an Extent, out of the Pool */
     int from;
-    uint32_t extent, bits; /* of the Blocks that are there */
+    uint32_t extent, bits; /* of the Blocks that are whole there */
 };
+
+/* whole_blocks - the Blocks of an Extent that are present and have their checksums; the others
+ * come again. */
+static uint32_t whole_blocks(const struct partial *p, uint32_t extent)
+{
+    struct page_run all = partial_extent_pages(p, extent);
+    uint32_t bits = 0;
+    for (uint32_t n, at = all.first, end = at + all.count; at < end; at += n) {
+        uint32_t block = at / BLOCK_PAGES;
+        n = pages_in_block(at, end);
+        bits |= pages_there(p->words, at, n) ? blocks_mask(block, 1) : 0;
+    }
+    return bits & p->each[extent].digested;
+}
 
 /* move_run - moves Blocks; those that are damaged come again. */
 static int move_run(struct transfers *ts, struct transfer *t, int from,
                     struct block_run run, uint8_t *buffer)
 {
     struct partial *p = t->partial;
+    const struct page_run pages = blocks_pages(p, run);
     size_t n = (size_t)blocks_bytes(t->original.size, run.first, run.count);
     uint64_t at = (uint64_t)run.first * BLOCK_BYTES;
     if (file_read_at(from, buffer, n, at % EXTENT_BYTES) != (ssize_t)n ||
@@ -37,16 +52,16 @@ static int move_run(struct transfers *ts, struct transfer *t, int from,
     progress_store(ts->job->requests, t->order.file, run.first + run.count);
     t->step = MONARCH_STEP_WRITE;
     int rc = file_write_at(t->target, buffer, n, at);
-    if (!rc && partial_set(ts->partials, p, run, p->digests + run.first))
+    if (!rc && partial_came_again(ts->partials, p, pages))
         partial_hand_complete(ts->partials, &t->order, run.first / EXTENT_BLOCKS);
     return rc;
 }
 
-/* copy_out - moves the Blocks of an Extent out of its file in the Pool. */
+/* copy_out - moves Blocks of an Extent out of its file in the Pool. */
 static int copy_out(struct transfers *ts, struct transfer *t, struct moving m,
                     uint8_t *buffer)
 {
-    struct block_run all = partial_extent_blocks(t->partial, m.extent);
+    struct block_run all = pages_blocks(partial_extent_pages(t->partial, m.extent));
     int rc = partial_borrow(ts, t, m.extent, false);
     while (!rc && m.bits && m.from >= 0) {
         rc = move_run(ts, t, m.from, blocks_next_run(all, &m.bits, CHUNK_BLOCKS),
@@ -57,7 +72,7 @@ static int copy_out(struct transfers *ts, struct transfer *t, struct moving m,
     return rc;
 }
 
-/* move - moves an Extent out of the Pool, all of whose Blocks are claimed. */
+/* move - moves an Extent out of the Pool, all of whose Pages are claimed. */
 static int move(struct transfers *ts, struct transfer *t, uint32_t extent,
                 uint8_t *buffer)
 {
@@ -67,7 +82,7 @@ static int move(struct transfers *ts, struct transfer *t, uint32_t extent,
     memcpy(name, p->name, REPLICA_NAME_BYTES);
     presence_extent_name(extent, name);
     pthread_mutex_lock(&ts->partials->lock);
-    m.bits = atomic_load(&p->words[extent]);
+    m.bits = whole_blocks(p, extent);
     uint32_t pool = partial_hide_extent(p, extent);
     partial_set_place(p, extent, (uint8_t)p->order.tier);
     pthread_mutex_unlock(&ts->partials->lock);
@@ -76,7 +91,7 @@ static int move(struct transfers *ts, struct transfer *t, uint32_t extent,
     if (m.from >= 0)
         close(m.from);
     partial_remove_extent(ts->partials, p, extent, pool);
-    partial_unclaim(ts->partials, p, partial_extent_blocks(p, extent), false);
+    partial_unclaim(ts->partials, p, partial_extent_pages(p, extent), false);
     return rc;
 }
 

@@ -269,9 +269,9 @@ void scheduler_want(struct transfers *ts, uint32_t file)
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* scheduler_want_blocks - a program waits for Blocks: what fill of another node has asked for
+/* scheduler_want_pages - a program waits for Pages: what fill of another node has asked for
  * of them, and no thread has begun, goes on as demand. */
-void scheduler_want_blocks(struct transfers *ts, const struct block_want *wanted)
+void scheduler_want_pages(struct transfers *ts, const struct page_want *wanted)
 {
     uint32_t root = 0;
     struct queued_order w;
@@ -280,7 +280,7 @@ void scheduler_want_blocks(struct transfers *ts, const struct block_want *wanted
     struct ring *orders = ts->roots[root].orders;
     for (uint32_t n = orders[CLASS_BACKGROUND].count; n; n--) {
         ring_pop(&orders[CLASS_BACKGROUND], &w);
-        bool raised = order_has_blocks(&w.order, wanted) &&
+        bool raised = order_has_pages(&w.order, wanted) &&
                       ts->outstanding[CLASS_DEMAND] < ORDERS_MAX;
         if (raised) {
             w.order.kind &= (uint8_t)~MONARCH_BACKGROUND;

@@ -55,10 +55,10 @@ struct transfer {
     struct frame *came; /* a File that a peer has sent packed, or plain before */
     bool leaves_plain;  /* another thread is to compress its bytes */
     uint64_t unpack_ns;
-    struct partial *partial;        /* of a large File, from its first step on */
-    uint64_t shift;                 /* where the file with the Blocks begins in it */
-    bool own_target;                /* it is to be closed after the step */
-    uint32_t next_block, end_block; /* of that */
+    struct partial *partial;      /* of a large File, from its first step on */
+    uint64_t shift;               /* where the file with the Pages begins in it */
+    bool own_target;              /* it is to be closed after the step */
+    uint32_t next_page, end_page; /* of that */
     struct monarch_completion completion;
 };
 

@@ -391,7 +391,7 @@ void transfer_end(struct transfer *t, int status)
         .peer = t->order.peer,
         .word = t->order.word,
         .status = status,
-        .blocks = t->order.block_count,
+        .pages = t->order.page_count,
         .bytes = t->bytes,
         .ns = t->ns,
         .ended_ns = clock_ns(),

@@ -62,6 +62,8 @@ struct root_queue {
     _Atomic uint64_t progress_ns; /* when a step of a Transfer has last ended */
     _Atomic uint64_t slowest_ns;  /* the longest step that was not a hang */
     _Atomic uint32_t piece;       /* how many bytes to read at once; 0: not known */
+    _Atomic uint64_t latency_ns;  /* of a small read, without the time for its bytes */
+    _Atomic uint64_t page_ns;     /* for each Page of a large read; 0: not known */
 };
 
 /* A token bucket over bytes, kept as the time at which it is no longer in debt. */
@@ -188,7 +190,7 @@ bool scheduler_push(struct transfers *ts, const struct monarch_order *order);
 bool scheduler_has_room(const struct transfers *ts);
 bool scheduler_is_idle(const struct transfers *ts);
 void scheduler_want(struct transfers *ts, uint32_t file);
-void scheduler_want_blocks(struct transfers *ts, const struct block_want *wanted);
+void scheduler_want_pages(struct transfers *ts, const struct page_want *wanted);
 
 /* threads.c - the callers of the first four hold the lock */
 int threads_start(struct transfers *ts);
@@ -242,6 +244,7 @@ void health_note_wait(struct transfer *t, bool waits);
 size_t health_piece(const struct transfers *ts, const struct transfer *t, size_t n);
 void health_note_piece(struct transfers *ts, const struct transfer *t, size_t n,
                        uint64_t ns);
+uint32_t health_widest(const struct transfers *ts, uint32_t root);
 void health_check(struct transfers *ts);
 void health_check_stalled(struct transfers *ts);
 void health_tell(struct transfers *ts, struct monarch_health *out);

@@ -64,7 +64,7 @@ struct monarch_completion { /* of an order that has failed or is to be reported 
                          peer the status of its reply, or the error of the connection;
                          else -errno */
     uint32_t expired; /* 1: Python was silent, its File is absent and busy already */
-    uint32_t blocks;  /* of how many Blocks it was; 0: of the whole File */
+    uint32_t pages;   /* how many Pages it was for; 0: for the whole File */
     uint32_t
         alone; /* 1: it tells of the Tier alone; the Transfer of the File goes on */
     uint64_t bytes; /* read from the origin or received, also by a failed Transfer */

@@ -239,12 +239,12 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
     return 0;
 }
 
-/* ---- Blocks of a File that fills ---------------------------------------------------- */
+/* ---- Pages of a File that fills ----------------------------------------------------- */
 
 #define YOUNG_NS 20000000ull      /* of a wait */
 #define YOUNG_SLICE_NS 2000000ull /* in which it asks again soon */
 
-/* awaits - Blocks of the File may come: it is absent, or staged in part. Between the two it
+/* awaits - Pages of the File may come: it is absent, or staged in part. Between the two it
  * is staging for a moment, and nothing of it is told yet. */
 static bool awaits(const struct segments *seg, uint64_t file, uint32_t large,
                    uint64_t begun, uint64_t now)
@@ -270,37 +270,44 @@ static bool is_ready(const struct segments *seg, uint64_t file)
     return STATE_OF(replica_load(seg->catalog, file)) == REPLICA_READY;
 }
 
-/* wait_extent - waits for some Blocks of one Extent; of a File that is whole meanwhile no
- * Blocks are told any more. */
-static bool wait_extent(const struct segments *seg, uint64_t file,
-                        const struct block_range *range, uint32_t failed)
+struct awaited { /* Pages of one Extent */
+    struct page_range range;
+    uint32_t failed; /* failures when they were first requested */
+    bool requested;  /* just now */
+};
+
+/* wait_extent - waits for some Pages of one Extent; of a File that is whole meanwhile no
+ * Pages are told any more. */
+static bool wait_extent(const struct segments *seg, uint64_t file, struct awaited *a)
 {
-    _Atomic uint32_t *word = presence_words(seg->flags, range->large) +
-                             range->first / EXTENT_BLOCKS;
-    const _Atomic uint8_t *place = presence_places(seg->flags, range->large) +
-                                   range->first / EXTENT_BLOCKS;
-    uint32_t mask = blocks_mask(range->first, range->count), before = 0;
+    const struct page_range *range = &a->range;
+    uint32_t extent = range->first / EXTENT_PAGES;
+    const _Atomic uint64_t *words = presence_words(seg->flags, range->large);
+    _Atomic uint32_t *changes = presence_changes(seg->flags, range->large) + extent;
+    const _Atomic uint8_t *place = presence_places(seg->flags, range->large) + extent;
     uint64_t now = now_ns(), moved = now, begun = now;
+    uint32_t before = atomic_load_explicit(changes, memory_order_relaxed);
     for (;;) {
-        uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
-        if ((seen & mask) == mask || is_ready(seg, file))
+        uint32_t seen = atomic_load_explicit(changes, memory_order_acquire);
+        if (pages_there(words, range->first, range->count) || is_ready(seg, file))
             return true;
         moved = seen != before ? now : moved;
         before = seen;
         if (!awaits(seg, file, range->large, begun, now) ||
             atomic_load_explicit(place, memory_order_relaxed) == PLACE_ORIGIN ||
-            failures(seg, range->large) != failed ||
+            failures(seg, range->large) != a->failed ||
             now - moved >= seg->catalog->cold_timeout_ns ||
-            !wait_put(seg, presence_request(*range)))
+            !(a->requested || wait_put(seg, presence_request(*range))))
             return is_ready(seg, file); /* perhaps since then */
-        slice(word, seen, now - begun < YOUNG_NS ? YOUNG_SLICE_NS : SLICE_NS);
+        a->requested = false;
+        slice(changes, seen, now - begun < YOUNG_NS ? YOUNG_SLICE_NS : SLICE_NS);
         now = now_ns();
     }
 }
 
-/* wait_blocks - waits until Blocks of a large File are there; false: the origin answers, as
+/* wait_pages - waits until Pages of a large File are present; false: the origin answers, as
  * nobody will copy them, or they are too late. */
-bool wait_blocks(const struct segments *seg, uint64_t file, struct block_range range)
+bool wait_pages(const struct segments *seg, uint64_t file, struct page_range range)
 {
     _Atomic uint32_t *memory = &late[file % LATE_MAX];
     uint32_t end = range.first + range.count, failed = failures(seg, range.large);
@@ -309,15 +316,17 @@ bool wait_blocks(const struct segments *seg, uint64_t file, struct block_range r
         return false;
     uint64_t begun = now_ns();
     for (uint32_t at = range.first; at < end;) {
-        uint32_t left = EXTENT_BLOCKS - at % EXTENT_BLOCKS;
-        struct block_range part = {range.large, at, end - at < left ? end - at : left};
-        if (!wait_extent(seg, file, &part, failed)) {
+        uint32_t left = EXTENT_PAGES - at % EXTENT_PAGES;
+        uint32_t n = end - at < left ? end - at : left;
+        struct awaited part = {.range = {range.large, at, n}, .failed = failed};
+        part.requested = at + n - range.first <= REQUEST_COUNT_MAX;
+        if (!wait_extent(seg, file, &part)) {
             if (now_ns() - begun >= seg->catalog->cold_timeout_ns)
                 atomic_store_explicit(memory, (uint32_t)(file + 1),
                                       memory_order_relaxed);
             return false;
         }
-        at += part.count;
+        at += n;
     }
     record(seg, WAIT_BLOCKS, now_ns() - begun);
     return true;

@@ -7,7 +7,7 @@
 
 bool wait_agent_lives(const struct segments *seg);
 bool wait_put(const struct segments *seg, uint64_t request);
-bool wait_blocks(const struct segments *seg, uint64_t file, struct block_range range);
+bool wait_pages(const struct segments *seg, uint64_t file, struct page_range range);
 bool wait_request(const struct segments *seg, uint64_t file);
 enum counter wait_refusal(uint32_t word);
 void wait_enter(const struct segments *seg, uint64_t file);

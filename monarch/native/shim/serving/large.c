@@ -193,32 +193,27 @@ static bool look_up(const struct large *l, struct replica *out)
     return STATE_OF(word) == REPLICA_STAGING && (uint32_t)out->part == part_tag(word);
 }
 
-static uint8_t place_of(const struct large *l, uint32_t block)
+static uint8_t place_of(const struct large *l, uint32_t extent)
 {
     const _Atomic uint8_t *places = presence_places(l->seg->flags, l->large);
-    return atomic_load_explicit(&places[block / EXTENT_BLOCKS], memory_order_acquire);
+    return atomic_load_explicit(&places[extent], memory_order_acquire);
 }
 
-/* holds - all Blocks of a range are there, in one file. */
-static bool holds(const struct large *l, const struct block_range *range,
+/* holds - all Pages of a range are present, in one file. */
+static bool holds(const struct large *l, const struct page_range *range,
                   struct replica *r)
 {
-    const _Atomic uint32_t *words = presence_words(l->seg->flags, l->large);
-    uint32_t end = range->first + range->count;
-    r->place = place_of(l, range->first);
-    bool crosses = range->first / EXTENT_BLOCKS != (end - 1) / EXTENT_BLOCKS;
+    uint32_t first = range->first / EXTENT_PAGES;
+    uint32_t last = (range->first + range->count - 1) / EXTENT_PAGES;
+    r->place = place_of(l, first);
     if ((r->place & ~PLACE_FILE) >= l->seg->catalog->tier_count ||
-        (crosses && (r->place & PLACE_FILE)))
+        (first != last && (r->place & PLACE_FILE)) ||
+        !pages_there(presence_words(l->seg->flags, l->large), range->first,
+                     range->count))
         return false;
-    for (uint32_t at = range->first; at < end;) {
-        uint32_t room = EXTENT_BLOCKS - at % EXTENT_BLOCKS;
-        uint32_t n = end - at < room ? end - at : room, mask = blocks_mask(at, n);
-        uint32_t seen = atomic_load_explicit(&words[at / EXTENT_BLOCKS],
-                                             memory_order_acquire);
-        if (~seen & mask || place_of(l, at) != r->place)
+    for (uint32_t extent = first; extent <= last; extent++)
+        if (place_of(l, extent) != r->place)
             return false;
-        at += n;
-    }
     return true;
 }
 
@@ -273,24 +268,24 @@ static bool is_ready(const struct large *l)
     return STATE_OF(replica_load(l->seg->catalog, l->file)) == REPLICA_READY;
 }
 
-/* has_come - waits for Blocks that are not there; false: they will not come. */
-static bool has_come(const struct large *l, const struct block_range *range)
+/* has_come - waits for Pages that are missing; false: they will not come. */
+static bool has_come(const struct large *l, const struct page_range *range)
 {
     if (is_ready(l))
         return true;
-    return (place_of(l, range->first) & ~PLACE_FILE) != PLACE_ORIGIN &&
-           !process_borrowed() && wait_blocks(l->seg, l->file, *range);
+    return (place_of(l, range->first / EXTENT_PAGES) & ~PLACE_FILE) != PLACE_ORIGIN &&
+           !process_borrowed() && wait_pages(l->seg, l->file, *range);
 }
 
-static bool is_there(const struct large *l, const struct block_range *range,
+static bool is_there(const struct large *l, const struct page_range *range,
                      struct replica *r)
 {
     return look_up(l, r) && (!r->part || holds(l, range, r));
 }
 
 /* find_piece - the file with a range; false: the origin must answer. Of a Replica that has
- * become READY between two looks the Blocks are not told any more. */
-static bool find_piece(const struct large *l, const struct block_range *range,
+ * become READY between two looks the Pages are not told any more. */
+static bool find_piece(const struct large *l, const struct page_range *range,
                        struct replica *r)
 {
     if (is_there(l, range, r))
@@ -305,10 +300,8 @@ static bool serve_piece(const struct large *l, const struct iovec *pieces, int c
                         uint64_t at, uint64_t n)
 {
     struct replica r;
-    uint32_t first = (uint32_t)(at / BLOCK_BYTES);
-    struct block_range range = {l->large, first, blocks_of(at + n) - first};
-    if (range.count > REQUEST_COUNT_MAX)
-        return false;
+    uint32_t first = (uint32_t)(at / PAGE_BYTES);
+    struct page_range range = {l->large, first, pages_of(at + n) - first};
     for (int turn = 0; turn < TURNS; turn++) {
         if (!find_piece(l, &range, &r))
             return false;

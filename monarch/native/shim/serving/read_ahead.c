@@ -1,8 +1,8 @@
-/* read_ahead.c - asks for Blocks of a large File before they are read, as the descriptor is
+/* read_ahead.c - asks for Pages of a large File before they are read, as the descriptor is
  * read: in sequence, in equal steps, or in no order.
  *
  * What is remembered by the number of the descriptor is a hint: a wrong one costs the origin
- * Blocks that are read later, or never.
+ * Pages that are read later, or never.
  */
 #include "shim/serving/large_reads.h"
 #include "shim/names/wait.h"
@@ -26,10 +26,12 @@ static struct pattern { /* of one descriptor */
 
 static void ask(const struct large *l, uint64_t from, uint64_t to)
 {
-    uint32_t first = (uint32_t)(from / BLOCK_BYTES);
-    struct block_range range = {l->large, first, blocks_of(to) - first};
-    if (range.count)
-        wait_put(l->seg, presence_request(range));
+    uint32_t at = (uint32_t)(from / PAGE_BYTES), end = pages_of(to);
+    for (; at < end; at += REQUEST_COUNT_MAX) {
+        struct page_range range = {l->large, at, end - at};
+        if (!wait_put(l->seg, presence_request(range)))
+            break;
+    }
 }
 
 /* window - how far ahead: more with each read in a row. */

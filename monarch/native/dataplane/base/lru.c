@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "dataplane/extents/lru.h"
+#include "dataplane/base/lru.h"
 #include "shared/layout.h"
 
 /* is_older - of two Files of the same age, the one with the lower number. */

@@ -1,4 +1,4 @@
-/* first_blocks.c - what the first bytes of a large File tell: whether its readers map it, and
+/* first_pages.c - what the first bytes of a large File tell: whether its readers map it, and
  * what they want next. Nothing is parsed.
  *
  * Of formats that are usually mapped the agent flags the names that it knows before programs
@@ -17,7 +17,7 @@
 #include "dataplane/extents/table.h"
 #include "dataplane/transfers/transfer.h"
 
-enum { HEAD_BLOCKS = CHUNK_BYTES / BLOCK_BYTES };
+enum { HEAD_PAGES = CHUNK_BYTES / PAGE_BYTES };
 
 struct magic { /* bytes of a file by which its format is recognised */
     size_t at, count;
@@ -46,7 +46,7 @@ static bool is_mapped_format(const uint8_t *bytes)
 }
 
 /* flag_whole - lets programs wait for the File; one that is too large for that is served in
- * Blocks as before. */
+ * Pages as before. */
 static void flag_whole(struct demand *d, const struct transfer *t)
 {
     struct flags *f = d->job->flags;
@@ -56,30 +56,30 @@ static void flag_whole(struct demand *d, const struct transfer *t)
         atomic_compare_exchange_strong(&whole[t->order.file], &none, WHOLE_EXPECTED);
 }
 
-/* first_bytes_came - the first Block of a File has come, and no program has seen it yet. */
+/* first_bytes_came - the first Page of a File has come, and no program has seen it yet. */
 void first_bytes_came(struct demand *d, const struct transfer *t, const uint8_t *bytes)
 {
-    if (t->original.size >= BLOCK_BYTES && is_mapped_format(bytes))
+    if (is_mapped_format(bytes))
         flag_whole(d, t);
 }
 
-/* first_blocks - which Blocks programs want next that have asked for the first Block of a File,
+/* first_pages - which Pages programs want next that have requested the first Page of a File,
  * as far as this node reads them from the origin; returns the number of ranges. */
-uint32_t first_blocks(const struct demand *d, const struct transfer *t,
-                      const uint8_t *bytes, struct block_range out[FIRST_RANGES_MAX])
+uint32_t first_pages(const struct demand *d, const struct transfer *t,
+                     const uint8_t *bytes, struct page_range out[FIRST_RANGES_MAX])
 {
-    const uint32_t blocks = t->partial->blocks, large = t->partial->large;
-    const struct block_range wanted[] = {{large, blocks - 1, 1},
-                                         {large, 1, HEAD_BLOCKS - 1}};
-    bool asked = t->order.block_count && order_class(t->order.kind) == CLASS_DEMAND;
+    const uint32_t pages = t->partial->pages, large = t->partial->large;
+    const uint32_t last = (pages - 1) / BLOCK_PAGES * BLOCK_PAGES;
+    const struct page_range wanted[] = {{large, last, pages - last},
+                                        {large, 1, HEAD_PAGES - 1}};
+    bool asked = t->order.page_count && order_class(t->order.kind) == CLASS_DEMAND;
     uint32_t n = 0;
-    if (!asked || t->original.size < BLOCK_BYTES || !has(bytes, &HDF5))
+    if (!asked || !has(bytes, &HDF5))
         return 0;
     for (size_t i = 0; i < FIRST_RANGES_MAX; i++) {
         struct monarch_order order = {.file = t->order.file,
-                                      .first_block = wanted[i].first};
-        if (wanted[i].first < blocks && table_block_source(d->table, &order) &&
-            order.peer == NO_PEER)
+                                      .first_page = wanted[i].first};
+        if (table_page_source(d->table, &order) && order.peer == NO_PEER)
             out[n++] = wanted[i];
     }
     return n;

@@ -1,0 +1,215 @@
+/* page_copies.c - copies Pages of large Files from the origin, and completes their Extents.
+ *
+ * The origin's file is compared with the Catalog after each piece, before programs see its
+ * Pages. When the last Page of an Extent is present, the Extent is read once more from the
+ * Tier for its checksum and its seal, and each of its Blocks must still be what came from
+ * the origin. When the last Extent has them, the Replica is published as any other.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "dataplane/base/syscalls.h"
+#include "dataplane/demand/demand.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/transfers/transfer.h"
+#include "shared/progress.h"
+#include "shared/xxh3.h"
+
+enum {
+    CHUNK_BLOCKS = CHUNK_BYTES / BLOCK_BYTES,
+    PROGRESS_BYTES = 64 << 10,
+};
+
+static ssize_t read_at(int fd, uint8_t *buffer, size_t n, uint64_t offset)
+{
+    for (;;) {
+        ssize_t got = pread(fd, buffer, n, (off_t)offset);
+        if (got >= 0 || errno != EINTR)
+            return got < 0 ? -errno : got;
+    }
+}
+
+/* piece_of - changes with each piece that is read of a slow origin. */
+static uint32_t piece_of(uint64_t offset)
+{
+    return (uint32_t)(offset / PROGRESS_BYTES) + 1;
+}
+
+/* read_piece - reads up to n bytes, `want` of which are enough, in smaller pieces where the
+ * origin is slow. */
+static ssize_t read_piece(struct demand *d, struct transfer *t, uint8_t *buffer,
+                          size_t n, size_t want)
+{
+    size_t got = 0;
+    while (got < want) {
+        size_t piece = health_piece(d->transfers, t, n - got);
+        uint64_t began = clock_ns();
+        ssize_t more = read_at(t->source, buffer + got, piece, t->offset + got);
+        health_note_step(d->transfers, t);
+        if (more <= 0)
+            return more ? more : (ssize_t)got;
+        health_note_piece(d->transfers, t, (size_t)more, clock_ns() - began);
+        got += (size_t)more;
+        progress_store(d->job->requests, t->order.file, piece_of(t->offset + got));
+    }
+    return (ssize_t)got;
+}
+
+/* fetch - the bytes of a run from the origin, which must be what the Catalog says. */
+static int fetch(struct demand *d, struct transfer *t, uint8_t *buffer, size_t want)
+{
+    bool last = t->offset + want == t->original.size;
+    readers_enter(d->transfers, t);
+    uint64_t began = clock_ns();
+    t->step = MONARCH_STEP_READ;
+    ssize_t got = read_piece(d, t, buffer, want + last, want);
+    if (got < 0)
+        return (int)got;
+    transfer_drop_pages(d->transfers, t, t->offset, (uint64_t)got);
+    if (want >= CHUNK_BYTES)
+        transfer_note_read(d->transfers, t, clock_ns() - began,
+                           (uint32_t)(want / CHUNK_BYTES));
+    transfer_count_read(d->transfers, t, (uint64_t)got);
+    if (job_stopping(d->job))
+        return -ECANCELED;
+    if (transfer_written(d->transfers, t) || (size_t)got != want)
+        return -ESTALE;
+    return transfer_origin_same(
+        t); /* the server itself is asked before it is published */
+}
+
+/* verify_piece - a piece of a complete Extent is in the Tier as it came. */
+static int verify_piece(struct transfer *t, uint8_t *buffer, size_t n)
+{
+    uint64_t digests[CHUNK_BLOCKS];
+    const uint64_t *kept = t->partial->digests + t->offset / BLOCK_BYTES;
+    ssize_t got = read_at(t->target, buffer, n, t->offset);
+    if (got < 0)
+        return (int)got;
+    if ((size_t)got != n)
+        return -EBADMSG;
+    blocks_digest(buffer, n, digests);
+    for (size_t i = 0; i * BLOCK_BYTES < n; i++)
+        if (digests[i] != kept[i])
+            return -EBADMSG;
+    return 0;
+}
+
+/* finish_extent - computes the checksum and the seal of an Extent that is complete. */
+static int finish_extent(struct demand *d, struct transfer *t, uint32_t extent,
+                         uint8_t *buffer)
+{
+    uint64_t end = (uint64_t)(extent + 1) * EXTENT_BYTES;
+    end = end < t->original.size ? end : t->original.size;
+    t->step = MONARCH_STEP_VERIFY;
+    t->offset = (uint64_t)extent * EXTENT_BYTES;
+    t->digest = d->transfers->options.digests +
+                d->transfers->options.digest_first[t->order.file] + extent;
+    t->chain = 0;
+    int rc = extent_begin(d->transfers, t, NULL);
+    while (!rc && t->offset < end) {
+        uint64_t left = end - t->offset;
+        size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+        rc = verify_piece(t, buffer, n);
+        rc = rc ? rc : extent_add(d->transfers, t, buffer, n);
+        t->offset += n;
+    }
+    rc = rc ? rc : extent_end(t);
+    if (!rc)
+        extent_store(d->transfers, t);
+    return rc;
+}
+
+/* publish - gives the complete file what a Replica has, and makes it READY. What peers have
+ * given was compared with the origin by them. */
+static int publish(struct demand *d, struct transfer *t)
+{
+    bool compared = atomic_load(&t->partial->from_origin);
+    int rc = compared ? partial_borrow(d->transfers, t, 0, true) : 0;
+    if (!rc && compared) {
+        rc = transfer_origin_unchanged(t);
+        transfer_drop_pages(
+            d->transfers, t, 0,
+            t->original.size); /* also what was read ahead and had come before */
+    }
+    rc = rc ? rc : replica_file_verify(t);
+    rc = rc ? rc : transfer_publish(d->transfers, t);
+    if (!rc)
+        partial_end(d->partials, t->partial, 0);
+    return rc;
+}
+
+/* pages_end_extent - an Extent is complete: the last one publishes the Replica. */
+int pages_end_extent(struct demand *d, struct transfer *t, uint32_t extent,
+                     uint8_t *buffer)
+{
+    int rc = finish_extent(d, t, extent, buffer);
+    return rc || !partial_extent_finished(d->partials, t->partial, extent)
+               ? rc
+               : publish(d, t);
+}
+
+/* begin_file - the first Page of a File has come: the rest depends on what it tells. */
+static void begin_file(struct demand *d, struct transfer *t, const uint8_t *bytes)
+{
+    struct page_range wanted[FIRST_RANGES_MAX];
+    first_bytes_came(d, t, bytes);
+    uint32_t n = first_pages(d, t, bytes, wanted);
+    for (uint32_t i = 0; i < n; i++)
+        pages_requested(d, wanted[i], false);
+}
+
+/* digest_block - computes the checksum of a Block that has come in parts: 1 if that completes an
+ * Extent whose File will be READY, 0, or -errno. */
+static int digest_block(struct demand *d, struct transfer *t, uint32_t block,
+                        uint8_t *buffer)
+{
+    size_t n = (size_t)blocks_bytes(t->original.size, block, 1);
+    t->step = MONARCH_STEP_VERIFY;
+    ssize_t got = read_at(t->target, buffer, n,
+                          (uint64_t)block * BLOCK_BYTES - t->shift);
+    if (got < 0)
+        return (int)got;
+    if ((size_t)got != n)
+        return -EBADMSG;
+    return partial_digested(d->partials, t->partial, block, buffer, n);
+}
+
+/* arrive - lets programs read Pages that have been written to the Tier. */
+static int arrive(struct demand *d, struct transfer *t, struct page_run run,
+                  uint8_t *buffer)
+{
+    struct arrival a = partial_came(d->partials, t->partial, run, buffer);
+    bool complete = a.complete;
+    table_count_pages(d->table, NO_PEER, a.bytes);
+    for (uint32_t i = 0; i < a.undigested_count; i++) {
+        int rc = digest_block(d, t, a.undigested[i], buffer);
+        if (rc < 0)
+            return rc;
+        complete = complete || rc;
+    }
+    return complete ? pages_end_extent(d, t, run.first / EXTENT_PAGES, buffer) : 0;
+}
+
+/* pages_copy - copies Pages of one Extent that this Transfer has claimed. */
+int pages_copy(struct demand *d, struct transfer *t, struct page_run run,
+               uint8_t *buffer)
+{
+    t->offset = (uint64_t)run.first * PAGE_BYTES;
+    size_t want = (size_t)pages_bytes(t->original.size, run.first, run.count);
+    int rc = partial_borrow(d->transfers, t, run.first / EXTENT_PAGES, true);
+    rc = rc ? rc : fetch(d, t, buffer, want);
+    if (!rc) {
+        t->step = MONARCH_STEP_WRITE;
+        rc = file_write_at(t->target, buffer, want, t->offset - t->shift);
+    }
+    if (rc) {
+        partial_unclaim(d->partials, t->partial, run, rc != -ECANCELED);
+        return rc;
+    }
+    atomic_store(&t->partial->from_origin, true);
+    if (run.first == 0)
+        begin_file(d, t, buffer);
+    return arrive(d, t, run, buffer);
+}

@@ -1,0 +1,160 @@
+/* page_requests.c - begins the Transfers of Pages that programs request, and looks at
+ * partial Replicas that no Transfer looks at.
+ */
+#include "dataplane/demand/demand.h"
+
+#include "dataplane/extents/eviction.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/transfers/extent_packing.h"
+#include "shared/catalog.h"
+#include "shared/recency.h"
+
+enum { CHECKED_MAX = 16 }; /* modified Files reported in one heartbeat */
+
+/* begin - a File of which a program has requested Pages is staged from now on; false: it
+ * can be staged only whole, or not at all. */
+static bool begin_partly(struct demand *d, uint32_t file)
+{
+    struct monarch_order order;
+    switch (eviction_begin_partly(d->eviction, d->table, file, &order)) {
+    case VERDICT_BEGUN:
+        if (partial_add(d->partials, &order))
+            return true;
+        monarch_table_fail(d->table, &order, REASON_NONE, 1);
+        return false;
+    case VERDICT_WHOLE:
+        demand(d, file);
+        return false;
+    default:
+        return false;
+    }
+}
+
+/* is_for_peers - the order is for whole Blocks, as peers give them. */
+static bool is_for_peers(const struct demand *d, const struct monarch_order *order)
+{
+    uint32_t end = order->first_page + order->page_count;
+    return order->first_page % BLOCK_PAGES == 0 &&
+           (end % BLOCK_PAGES == 0 ||
+            end == pages_of(d->table->options.sizes[order->file]));
+}
+
+/* pages_send - has the Pages of an order, which are claimed, brought by the next source
+ * that can be asked, or decoded; false: its queue is full. */
+bool pages_send(struct demand *d, struct monarch_order *order)
+{
+    if (extent_is_packed(d->partials, order->file, order_extent(order))) {
+        extent_decode_order(d->transfers, order);
+        return order_push(d, order);
+    }
+    if (!is_for_peers(d, order))
+        order->tried = SOURCES_MAX;
+    return table_page_source(d->table, order) && order_push(d, order);
+}
+
+/* want - a program waits for Pages that fill has asked for: of this node, or of others. */
+static void want(struct demand *d, struct page_range range)
+{
+    struct page_want wanted = {presence_file(d->job->flags, range.large), range.first,
+                               range.count};
+    scheduler_want_pages(d->transfers, &wanted);
+    pthread_mutex_lock(&d->transfers->lock);
+    if (d->fetcher.of)
+        d->fetcher.want(d->fetcher.of, &wanted);
+    pthread_mutex_unlock(&d->transfers->lock);
+}
+
+/* pages_want_rest - a program waits for all Pages of a File: also for those that fill has
+ * asked for. */
+void pages_want_rest(struct demand *d, struct partial *p)
+{
+    for (uint32_t extent = 0; partial_take_unasked(d->partials, p, &extent); extent++)
+        want(d, (struct page_range){p->large, extent * EXTENT_PAGES, EXTENT_PAGES});
+}
+
+/* pages_check_asked - fill has sent an order for Pages that it had claimed: a program that
+ * has asked for them before they were sent has found no order. */
+void pages_check_asked(struct demand *d, uint32_t large, struct page_run run)
+{
+    if (partial_asked_since(d->partials, large, run))
+        want(d, (struct page_range){large, run.first, run.count});
+}
+
+/* push - queues the Transfer of each run; what finds no room in a queue is requested again
+ * by the program. */
+static void push(struct demand *d, uint32_t large, const struct page_claims *claims)
+{
+    for (uint32_t i = 0; i < claims->count; i++) {
+        struct monarch_order order = claims->order;
+        bool unasked = i >= claims->asked;
+        order.kind &= MONARCH_PARTLY;
+        order.kind |= unasked ? MONARCH_BACKGROUND : MONARCH_ASKED;
+        order.first_page = claims->runs[i].first;
+        order.page_count = claims->runs[i].count;
+        if (!pages_send(d, &order))
+            partial_release_run(d->partials, large, claims->runs[i]);
+        else if (unasked)
+            pages_check_asked(d, large, claims->runs[i]);
+    }
+}
+
+static uint32_t root_of(const struct demand *d, uint32_t file)
+{
+    uint32_t root = 0;
+    catalog_entry(d->job->catalog, file, &root);
+    return root;
+}
+
+/* pages_requested - a program waits for Pages of a large File, or will read them soon;
+ * `unasked`: another node fills with them. */
+void pages_requested(struct demand *d, struct page_range range, bool unasked)
+{
+    struct page_claims claims;
+    const struct presence *p = presence_of(d->job->flags);
+    if (!d->partials->count || !p || range.large >= p->count)
+        return;
+    uint32_t file = presence_file(d->job->flags, range.large);
+    uint32_t word = replica_load(d->job->catalog, file);
+    const struct claiming how = {
+        .unasked = unasked, .widest = health_widest(d->transfers, root_of(d, file))};
+    atomic_store_explicit(&d->asked_ns, clock_ns(), memory_order_relaxed);
+    if (!unasked)
+        recency_note(d->job->flags, file);
+    if (STATE_OF(word) == REPLICA_ABSENT && !begin_partly(d, file))
+        return;
+    partial_claim_range(d->partials, range, &how, &claims);
+    push(d, range.large, &claims);
+    if (claims.of_fill)
+        want(d, range);
+}
+
+/* pages_go_on - carries out what the threads that fetch have handed over. */
+void pages_go_on(struct demand *d)
+{
+    struct monarch_order order;
+    while (d->partials->count && partial_take_handed(d->partials, &order)) {
+        struct page_run run = {order.first_page, order.page_count};
+        bool come = order.tried == PAGES_HAVE_COME;
+        if (come ? order_push(d, &order) : pages_send(d, &order))
+            continue;
+        if (come)
+            partial_finish_later(d->partials, order.file);
+        else
+            partial_release_run(
+                d->partials, (uint32_t)presence_find(d->job->flags, order.file), run);
+    }
+}
+
+/* pages_check - with each heartbeat: Files that are not staged any more give their room
+ * back, and of those that were written a Transfer tells Python. */
+void pages_check(struct demand *d)
+{
+    struct monarch_order orders[CHECKED_MAX];
+    if (!d->partials->count)
+        return;
+    uint32_t n = partials_check(d->partials, orders, CHECKED_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        order_push(d, &orders[i]);
+}

@@ -1,0 +1,276 @@
+/* pages.c - Transfers of Pages: those that programs request, or all that a large File
+ * lacks. */
+#include <errno.h>
+
+#include "dataplane/base/syscalls.h"
+#include "dataplane/demand/demand.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/partial.h"
+#include "dataplane/extents/table.h"
+#include "dataplane/transfers/transfer.h"
+
+enum {
+    CHUNK_PAGES = CHUNK_BYTES / PAGE_BYTES,
+    FETCHED_PAGES_MAX = 2 * EXTENT_PAGES, /* of one File at once */
+    UNFINISHED = 1,
+    UNABLE = 2,
+    ROOMLESS = 3,
+};
+
+/* ---- the Transfer ---------------------------------------------------------------- */
+
+/* has_come - an order for Pages that are present: only their Extent is completed. */
+static bool has_come(const struct transfer *t)
+{
+    return t->order.tried == PAGES_HAVE_COME;
+}
+
+static int begin(struct demand *d, struct transfer *t)
+{
+    t->begun = true;
+    int rc = partial_enter(d->partials, &t->order, &t->partial);
+    if (rc)
+        return rc;
+    t->next_page = t->order.first_page;
+    t->end_page = t->order.first_page + t->order.page_count;
+    if (has_come(t))
+        t->next_page = t->end_page;
+    table_busy(d->table, true);
+    return transfer_prepare(d->transfers, t);
+}
+
+/* next_count - how many Pages to read next: they end at a multiple of their number. */
+static uint32_t next_count(const struct transfer *t, uint32_t first)
+{
+    uint32_t most = t->chunks * CHUNK_PAGES;
+    return most - first % most;
+}
+
+/* rest_of_extent - how many Pages there are from this one to the end of its Extent. */
+static uint32_t rest_of_extent(const struct transfer *t, uint32_t page)
+{
+    struct page_run all = partial_extent_pages(t->partial, page / EXTENT_PAGES);
+    return all.first + all.count - page;
+}
+
+/* copy_asked - the Pages that programs have requested, which are claimed already. */
+static int copy_asked(struct demand *d, struct transfer *t, uint8_t *buffer)
+{
+    int rc = 0;
+    while (!rc && t->next_page < t->end_page) {
+        uint32_t left = t->end_page - t->next_page;
+        uint32_t most = next_count(t, t->next_page);
+        struct page_run run = {t->next_page, left < most ? left : most};
+        t->next_page += run.count;
+        rc = pages_copy(d, t, run, buffer);
+        health_note_step(d->transfers, t);
+    }
+    return rc;
+}
+
+/* may_fetch_unasked - what peers are asked for unasked leaves room for programs. */
+static bool may_fetch_unasked(struct demand *d)
+{
+    pthread_mutex_lock(&d->transfers->lock);
+    bool may = d->fetcher.of && !d->fill.paused && d->fetcher.has_room(d->fetcher.of);
+    pthread_mutex_unlock(&d->transfers->lock);
+    return may;
+}
+
+/* is_full - as much is being fetched as may be: in all for fill, else of this File. */
+static bool is_full(struct demand *d, const struct transfer *t)
+{
+    pthread_mutex_lock(&d->partials->lock);
+    bool full = t->partial->claims >= FETCHED_PAGES_MAX;
+    pthread_mutex_unlock(&d->partials->lock);
+    if (full)
+        return true;
+    return order_class(t->order.kind) == CLASS_BACKGROUND && !may_fetch_unasked(d);
+}
+
+/* waits_for_pool - an Extent is to be packed, for which there is no room in the Pool now. */
+static bool waits_for_pool(struct demand *d, const struct transfer *t, uint32_t page)
+{
+    pthread_mutex_lock(&d->partials->lock);
+    bool waits = extent_goes_packed(d->partials, t->partial, page / EXTENT_PAGES);
+    pthread_mutex_unlock(&d->partials->lock);
+    return waits;
+}
+
+/* is_needless - fill would read for nodes that are gone, and no program runs on this one: all
+ * leave when the job ends, and what is not fetched by then is of no use. */
+static bool is_needless(struct demand *d, const struct monarch_order *order)
+{
+    return order->tried && order_class(order->kind) == CLASS_BACKGROUND &&
+           fill_paused(d);
+}
+
+/* is_decoded - Pages of a File that is gathered are in a frame. */
+static bool is_decoded(struct demand *d, const struct transfer *t, uint32_t extent)
+{
+    return t->partial->gathers && extent_is_packed(d->partials, t->order.file, extent);
+}
+
+/* send - has claimed Pages brought by their owner, or out of a frame. */
+static int send(struct demand *d, struct transfer *t, struct monarch_order *order,
+                bool unasked)
+{
+    const struct page_run run = {order->first_page, order->page_count};
+    if (!pages_send(d, order)) {
+        partial_unclaim(d->partials, t->partial, run, false);
+        return UNABLE;
+    }
+    if (unasked)
+        pages_check_asked(d, t->partial->large, run);
+    return 0;
+}
+
+/* bring - has the next missing Pages brought, by their owner, out of a frame or by this
+ * Transfer itself; UNABLE: not now; ROOMLESS: no Tier has room for them. */
+static int bring(struct demand *d, struct transfer *t, uint32_t next, uint8_t *buffer)
+{
+    struct monarch_order order = t->order;
+    uint32_t extent = next / EXTENT_PAGES;
+    struct claiming how = {.through = health_widest(d->transfers, t->queue) - 1};
+    order.first_page = next;
+    order.tried = 0;
+    bool packed = is_decoded(d, t, extent);
+    bool may = packed || table_page_source(d->table, &order);
+    bool sent = packed || order.peer != NO_PEER;
+    if (!may || (sent && is_full(d, t)) || (!sent && is_needless(d, &order)))
+        return UNABLE;
+    how.unasked = sent && order_class(order.kind) == CLASS_BACKGROUND;
+    how.blocks = sent;
+    const struct page_run within = {next, sent ? rest_of_extent(t, next)
+                                               : next_count(t, next)};
+    struct page_run run = partial_claim_next(d->partials, t->partial, within, &how);
+    order.first_page = run.first;
+    order.page_count = run.count;
+    if (!run.count)
+        return t->partial->pieces && !waits_for_pool(d, t, next) ? ROOMLESS : UNABLE;
+    return sent ? send(d, t, &order, how.unasked) : pages_copy(d, t, run, buffer);
+}
+
+/* bring_missing - all that nobody else copies; as background one piece of it. UNABLE: some
+ * of it cannot be brought now. */
+static int bring_missing(struct demand *d, struct transfer *t, uint8_t *buffer)
+{
+    bool unable = false;
+    for (;;) {
+        uint32_t next = partial_find_next(d->partials, t->partial, t->next_page);
+        if (next == t->partial->pages)
+            return unable ? UNABLE : 0;
+        int rc = bring(d, t, next, buffer);
+        health_note_step(d->transfers, t);
+        unable = unable || rc == UNABLE;
+        if (rc == UNABLE ||
+            rc == ROOMLESS) { /* another Extent may have another source */
+            t->next_page = (next / EXTENT_PAGES + 1) * EXTENT_PAGES;
+            continue;
+        }
+        if (rc || order_class(t->order.kind) == CLASS_BACKGROUND)
+            return rc ? rc : UNFINISHED;
+    }
+}
+
+/* leave - ends a Transfer of fill that can bring nothing more now: it goes on with the File
+ * later, unless all that this node keeps of it is there. */
+static int leave(struct demand *d, struct transfer *t, int rc)
+{
+    if (!rc && t->partial->pieces)
+        partial_abandon(d->partials, t->partial);
+    else
+        partial_postpone(d->partials, t->partial);
+    return 0;
+}
+
+/* complete - brings what is missing. For programs it waits for what others copy. */
+static int complete(struct demand *d, struct transfer *t, uint8_t *buffer)
+{
+    int rc = partial_gather(d->transfers, t, buffer);
+    rc = rc ? rc : bring_missing(d, t, buffer);
+    bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
+    if ((background || t->partial->pieces) && (!rc || rc == UNABLE))
+        return leave(d, t, rc);
+    while ((!rc || rc == UNABLE) && !job_stopping(d->job)) {
+        readers_leave(d->transfers, t);
+        pages_want_rest(d, t->partial);
+        health_note_wait(t, true);
+        bool changed = partial_await(d->partials, t->partial);
+        health_note_wait(t, false);
+        if (partial_ended(d->partials, t->partial, &rc))
+            return rc;
+        t->next_page = 0;
+        if (changed)
+            rc = bring_missing(d, t, buffer);
+    }
+    return rc ? rc : -ECANCELED;
+}
+
+/* give_up - what a Transfer that has failed has claimed and not copied. */
+static void give_up(struct demand *d, struct transfer *t)
+{
+    uint32_t left = t->end_page - t->next_page;
+    if (!t->order.page_count || t->next_page >= t->end_page)
+        return;
+    partial_unclaim(d->partials, t->partial, (struct page_run){t->next_page, left},
+                    true);
+    t->next_page = t->end_page;
+}
+
+/* spares_file - an error of the origin at some Pages, which its other Pages may not have:
+ * programs that ask for these get the origin's own answer. */
+static bool spares_file(const struct transfer *t, int rc)
+{
+    return t->order.page_count && t->step == MONARCH_STEP_READ && rc != -ESTALE;
+}
+
+static int end(struct demand *d, struct transfer *t, int rc)
+{
+    struct partial *p = t->partial;
+    partial_return(t);
+    if (!p) /* of Pages: the File has ended before */
+        return t->order.page_count ? 0 : rc;
+    table_busy(d->table, false);
+    give_up(d, t);
+    if (rc && spares_file(t, rc))
+        rc = 0;
+    if (rc && rc != -ECANCELED && !partial_end(d->partials, p, rc))
+        rc = 0; /* another Transfer has told it, or has published the File */
+    partial_leave(d->partials, p, !t->order.page_count);
+    return rc;
+}
+
+/* complete_come - completes an Extent all of whose Pages are present. */
+static int complete_come(struct demand *d, struct transfer *t, uint8_t *buffer)
+{
+    uint32_t extent = order_extent(&t->order);
+    int rc = partial_borrow(d->transfers, t, extent, false);
+    return rc ? rc : pages_end_extent(d, t, extent, buffer);
+}
+
+static int run(struct demand *d, struct transfer *t, uint8_t *buffer)
+{
+    int rc = t->begun ? 0 : begin(d, t);
+    if (rc)
+        return rc;
+    if (has_come(t))
+        return complete_come(d, t, buffer);
+    return t->order.page_count ? copy_asked(d, t, buffer) : complete(d, t, buffer);
+}
+
+/* pages_run - transfer_run() of a large File. */
+bool pages_run(struct demand *d, struct transfer *t, uint8_t *buffer)
+{
+    uint64_t began = clock_ns();
+    int rc = run(d, t, buffer);
+    health_note_step(d->transfers, t);
+    t->ns += clock_ns() - began;
+    if (rc == UNFINISHED) {
+        partial_return(t);
+        return false;
+    }
+    rc = end(d, t, rc);
+    transfer_end(t, rc);
+    return true;
+}

@@ -1,0 +1,286 @@
+/* page_claims.c - which Transfer copies which Pages of a partial Replica.
+ *
+ * A Page is copied by one Transfer at a time, which claims it here; everybody else waits for its
+ * bit. The origin is asked for the requested Pages and little else: a request is widened, to save
+ * later ones, only while all that was read beside requests is at most a quarter of what was
+ * requested of the Extent. Once four fifths of an Extent have been requested, the rest of it is
+ * read, too. Peers give whole Blocks.
+ */
+#include <string.h>
+
+#include "dataplane/base/syscalls.h"
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/table.h"
+
+enum {
+    AWAIT_MS = 100,
+    RENTED = 4, /* when so many of */
+    BOUGHT = 5, /* so many parts of an Extent were requested, all of it is read */
+};
+
+/* claim - claims a run, if its Extent has room; the Pool has none for fill. */
+static bool claim(struct partials *parts, struct partial *p, struct page_run run,
+                  bool fill)
+{
+    if (p->pieces && !partial_has_place(parts, p, run.first / EXTENT_PAGES, fill))
+        return false;
+    pages_claim(p, run);
+    return true;
+}
+
+/* refuse - there is no room for Pages: programs that wait for them ask again when others have
+ * come, or read the origin, if there will be none. */
+static void refuse(struct partials *parts, struct partial *p, uint32_t extent)
+{
+    const struct pooled_extent one = {p->large, extent};
+    bool never = partial_place(p, extent) == PLACE_ORIGIN;
+    if (never || !ring_push(&parts->refused, &one))
+        partial_wake(parts, p, extent);
+}
+
+/* partial_take_unasked - a program waits for the whole File now: the next Extent from
+ * `extent` on of which fill had claimed Pages; false: there is none. */
+bool partial_take_unasked(struct partials *parts, struct partial *p, uint32_t *extent)
+{
+    bool found = false;
+    pthread_mutex_lock(&parts->lock);
+    for (; !found && *extent < p->extents; *extent += !found)
+        found = pages_take_unasked(p, partial_extent_pages(p, *extent));
+    pthread_mutex_unlock(&parts->lock);
+    return found;
+}
+
+/* ---- requests -------------------------------------------------------------------------- */
+
+/* claim_all - all Pages of a part of one Extent that nobody copies. */
+static void claim_all(struct partials *parts, struct partial *p, struct page_run part,
+                      const struct claiming *how, struct page_claims *out)
+{
+    uint32_t end = part.first + part.count;
+    while (out->count < RUNS_MAX && part.first < end) {
+        struct page_run run = pages_free_run(p, part, how);
+        if (!run.count)
+            break;
+        part.first = run.first + run.count;
+        part.count = part.first < end ? end - part.first : 0;
+        if (!claim(parts, p, run, false)) {
+            refuse(parts, p, run.first / EXTENT_PAGES);
+            continue;
+        }
+        if (how->unasked)
+            pages_set_unasked(p, run);
+        out->runs[out->count++] = run;
+    }
+}
+
+/* fills_pool - all of an Extent is to be read, if it is to be packed and the Pool is short of
+ * room: it is complete sooner, and what had come of it need not leave the Pool before. */
+static bool fills_pool(struct partials *parts, const struct partial *p, uint32_t extent)
+{
+    return p->pieces && table_pool_is_short(parts->table) &&
+           extent_goes_packed(parts, p, extent);
+}
+
+/* comes_from_peer - a peer is to be asked for the Pages of an Extent. */
+static bool comes_from_peer(struct partials *parts, const struct partial *p,
+                            uint32_t extent, const struct claiming *how)
+{
+    struct monarch_order order = p->order;
+    order.kind = how->unasked ? MONARCH_BACKGROUND : MONARCH_ASKED;
+    order.first_page = extent * EXTENT_PAGES;
+    order.tried = 0;
+    return table_page_source(parts->table, &order) && order.peer != NO_PEER;
+}
+
+/* widen - the Pages to read from the origin for a request. */
+static struct page_run widen(struct partial *p, struct page_run part, uint32_t widest)
+{
+    struct extent *e = &p->each[part.first / EXTENT_PAGES];
+    uint32_t missing = pages_count_free(p, part), asked = e->asked + missing;
+    uint32_t first = part.first - part.first % widest;
+    uint32_t end = (part.first + part.count + widest - 1) / widest * widest;
+    struct page_run wide = {first, (end < p->pages ? end : p->pages) - first};
+    uint32_t extra = e->extra + pages_count_free(p, wide) - missing;
+    e->asked = (uint16_t)(asked < EXTENT_PAGES ? asked : EXTENT_PAGES);
+    if (!missing || extra * READ_BESIDE_PARTS > asked)
+        return part;
+    e->extra = (uint16_t)extra;
+    return wide;
+}
+
+static void claim_part(struct partials *parts, struct partial *p, struct page_run part,
+                       const struct claiming *how, struct page_claims *out)
+{
+    uint32_t extent = part.first / EXTENT_PAGES;
+    struct claiming way = *how;
+    bool packed = extent_is_packed(parts, p->order.file, extent);
+    way.blocks = !packed && comes_from_peer(parts, p, extent, how);
+    if (fills_pool(parts, p, extent))
+        part = partial_extent_pages(p, extent);
+    else if (!packed && !way.blocks && !way.unasked)
+        part = widen(p, part, how->widest);
+    claim_all(parts, p, part, &way, out);
+}
+
+/* claim_rest - so much of an Extent was requested that the rest of it is read, too. */
+static void claim_rest(struct partials *parts, struct partial *p, uint32_t extent,
+                       struct page_claims *out)
+{
+    const struct claiming rest = {.unasked = true};
+    struct page_run all = partial_extent_pages(p, extent);
+    if (p->each[extent].asked * (uint32_t)BOUGHT >= all.count * (uint32_t)RENTED)
+        claim_all(parts, p, all, &rest, out);
+}
+
+static void claim_range(struct partials *parts, struct partial *p, struct page_run all,
+                        const struct claiming *how, struct page_claims *out)
+{
+    uint32_t end = all.first + all.count, last = (end - 1) / EXTENT_PAGES;
+    out->of_fill = !how->unasked && pages_take_unasked(p, all);
+    for (uint32_t n, at = all.first; at < end; at += n) {
+        uint32_t left = EXTENT_PAGES - at % EXTENT_PAGES;
+        n = end - at < left ? end - at : left;
+        claim_part(parts, p, (struct page_run){at, n}, how, out);
+    }
+    out->asked = how->unasked ? 0 : out->count;
+    for (uint32_t i = all.first / EXTENT_PAGES; !how->unasked && i <= last; i++)
+        claim_rest(parts, p, i, out);
+}
+
+/* partial_claim_range - claims all Pages of a range that nobody copies yet, of a File that
+ * is staged in part. */
+void partial_claim_range(struct partials *parts, struct page_range range,
+                         const struct claiming *how, struct page_claims *out)
+{
+    out->count = out->asked = 0;
+    out->of_fill = false;
+    pthread_mutex_lock(&parts->lock);
+    struct partial *p = parts->all[range.large];
+    if (p && !p->ended && range.first < p->pages && range.count) {
+        uint32_t left = p->pages - range.first;
+        out->order = p->order;
+        claim_range(
+            parts, p,
+            (struct page_run){range.first, range.count < left ? range.count : left},
+            how, out);
+    }
+    pthread_mutex_unlock(&parts->lock);
+}
+
+/* ---- fill ------------------------------------------------------------------------------ */
+
+/* partial_claim_next - claims the first Pages of a range that nobody copies, for fill; count 0:
+ * none is left. */
+struct page_run partial_claim_next(struct partials *parts, struct partial *p,
+                                   struct page_run within, const struct claiming *how)
+{
+    struct page_run run = {0};
+    pthread_mutex_lock(&parts->lock);
+    if (!p->ended)
+        run = pages_free_run(p, within, how);
+    if (run.count && !claim(parts, p, run, true))
+        run.count = 0;
+    if (run.count && how->unasked)
+        pages_set_unasked(p, run);
+    pthread_mutex_unlock(&parts->lock);
+    return run;
+}
+
+/* partial_asked_since - a program has begun to wait for Pages that fill has claimed. */
+bool partial_asked_since(struct partials *parts, uint32_t large, struct page_run run)
+{
+    bool asked = false;
+    pthread_mutex_lock(&parts->lock);
+    const struct partial *p = parts->all[large];
+    for (uint32_t n, at = run.first, end = at + run.count; p && at < end; at += n) {
+        uint32_t block = at / BLOCK_PAGES;
+        n = pages_in_block(at, end);
+        asked = asked || p->claimed[block] & ~p->unasked[block] & pages_mask(at, n);
+    }
+    pthread_mutex_unlock(&parts->lock);
+    return asked;
+}
+
+/* is_wanted - fill is to bring an Extent: of a File in pieces those that this node keeps,
+ * and has room for. */
+static bool is_wanted(struct partials *parts, const struct partial *p, uint32_t extent)
+{
+    return !p->pieces || (table_keeps_extent(parts->table, p->order.file, extent) &&
+                          !extent_is_packed(parts, p->order.file, extent) &&
+                          partial_place(p, extent) != PLACE_ORIGIN);
+}
+
+/* partial_find_next - the next Page that nobody copies and that fill is to bring, or the number
+ * of all Pages. */
+uint32_t partial_find_next(struct partials *parts, struct partial *p, uint32_t from)
+{
+    pthread_mutex_lock(&parts->lock);
+    uint32_t at = p->ended ? p->pages : pages_next_free(p, from, p->pages);
+    while (at < p->pages && !is_wanted(parts, p, at / EXTENT_PAGES))
+        at = pages_next_free(p, at - at % EXTENT_PAGES + EXTENT_PAGES, p->pages);
+    pthread_mutex_unlock(&parts->lock);
+    return at < p->pages ? at : p->pages;
+}
+
+/* ---- ends ------------------------------------------------------------------------------ */
+
+/* partial_still_claimed - the Blocks of a claimed run that have not come: up to EXTENT_BLOCKS
+ * runs of Pages. */
+uint32_t partial_still_claimed(struct partials *parts, struct partial *p,
+                               struct page_run run, struct page_run *out)
+{
+    uint32_t count = 0, end = run.first + run.count;
+    pthread_mutex_lock(&parts->lock);
+    for (uint32_t n, at = run.first; at < end; at += n) {
+        n = pages_in_block(at, end);
+        if (!(p->claimed[at / BLOCK_PAGES] & pages_mask(at, n)))
+            continue;
+        if (count && out[count - 1].first + out[count - 1].count == at)
+            out[count - 1].count += n;
+        else
+            out[count++] = (struct page_run){at, n};
+    }
+    pthread_mutex_unlock(&parts->lock);
+    return count;
+}
+
+/* partial_unclaim - Pages of one Extent that were not copied; if that has failed, programs
+ * that wait for them read the origin. */
+void partial_unclaim(struct partials *parts, struct partial *p, struct page_run run,
+                     bool failed)
+{
+    pthread_mutex_lock(&parts->lock);
+    pages_unclaim(p, run);
+    if (failed)
+        atomic_fetch_add_explicit((_Atomic uint32_t *)&p->part->failures, 1,
+                                  memory_order_release);
+    partial_wake(parts, p, run.first / EXTENT_PAGES);
+    pthread_mutex_unlock(&parts->lock);
+}
+
+/* partial_release_run - the same of a Transfer that could not be queued. */
+void partial_release_run(struct partials *parts, uint32_t large, struct page_run run)
+{
+    pthread_mutex_lock(&parts->lock);
+    struct partial *p = parts->all[large];
+    if (p)
+        pages_unclaim(p, run);
+    pthread_mutex_unlock(&parts->lock);
+}
+
+/* partial_await - waits a little for Pages that others copy; true: some that nobody copies
+ * are missing now. */
+bool partial_await(struct partials *parts, struct partial *p)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += AWAIT_MS * (long)MS_NS;
+    until.tv_sec += until.tv_nsec / (long)SECOND_NS;
+    until.tv_nsec %= (long)SECOND_NS;
+    pthread_mutex_lock(&parts->lock);
+    if (!p->ended)
+        pthread_cond_timedwait(&parts->changed, &parts->lock, &until);
+    bool left = pages_next_free(p, 0, p->pages) < p->pages;
+    pthread_mutex_unlock(&parts->lock);
+    return left;
+}
