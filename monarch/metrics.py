@@ -80,7 +80,6 @@ class AgentCounters:
         "pack files", "given back because most of what was in them was not needed"
     )
     compacted_bytes: int = _figure("bytes", "of frames copied out of these")
-    mapped_files: int = _figure("files", "large ones that programs were seen to map")
     breakers_opened: int = _figure("times", "a peer was suspended after failures")
     breakers_closed: int = _figure("times", "a suspended peer was resumed")
     links_altered: int = _figure(
@@ -190,6 +189,7 @@ _COUNTERS: Final = (
     _counter("metadata_calls", "calls", "stat, access and listings", "answer"),
     _counter("large_reads", "calls", "reads of large files while they fill", "source"),
     _counter("large_read_bytes", "bytes", "that these reads have given", "source"),
+    _counter("large_maps", "calls", "mappings of large files", "source"),
     _counter("large_opens", "opens", "of large files whose reads are served by block"),
     _counter("large_opened_bytes", "bytes", "sizes of the files opened by these"),
     _counter("written_marks", "marks", "of files, directories and roots written to"),
@@ -239,6 +239,8 @@ PROGRAM_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "reads_local": ("large_reads", ("local",)),
     "bytes_local": ("large_read_bytes", ("local",)),
     "reads_origin": ("large_reads", ("origin",)),
+    "maps_local": ("large_maps", ("local",)),
+    "maps_origin": ("large_maps", ("origin",)),
     "bytes_read_origin": ("large_read_bytes", ("origin",)),
     "origin_blocks": ("large_opens", ()),
     "bytes_blocks": ("large_opened_bytes", ()),

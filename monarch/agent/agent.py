@@ -18,7 +18,6 @@ from monarch.agent.joining import Joining
 from monarch.agent.lifetime import AgentParts, MakeLifetime, StateWord
 from monarch.agent.live import Live
 from monarch.agent.loaders import LoaderRows
-from monarch.agent.mapped_files import MappedFiles
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.outline import Outline, outline_roots, serve_catalog
 from monarch.agent.packed_tiers import Known, PackedTier, choose_packing
@@ -42,7 +41,6 @@ from monarch.agent.staging import (
 )
 from monarch.agent.stats import AgentStats, RunLabel
 from monarch.agent.tier_watch import TierWatch
-from monarch.agent.whole_files import WholeFiles
 from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
@@ -275,8 +273,8 @@ class Agent:
             roots = [one.root.path for one in indexed]
             manifests = await in_thread(claim_all, self.setup.tiers, roots)
         namespace = self._publish(indexed)
-        whole = WholeFiles(namespace, self.setup.config.cold_open.wait_max)
-        await in_thread(whole.flag_named, self.setup.whole)
+        large_bytes = self.setup.config.cold_open.wait_max
+        await in_thread(namespace.flag_whole, self.setup.whole, large_bytes)
         self.joining.send_catalog(namespace)
         self.joining.watch(namespace, self.counters)
         self._indexes = [one.key for one in indexed]
@@ -304,9 +302,6 @@ class Agent:
         if self.joining.is_first:
             judge, answered = stager.replicas, self.processes.answered
             self._tasks.append(Rechecking(namespace, judge, answered).begin())
-        places, pids = storage.places, self.processes.active_pids
-        mapped = MappedFiles(namespace, whole, places, pids, self.counters)
-        self._tasks.append(mapped.begin())
         self._tier_watch = TierWatch(stager, self._turn)
         self._memory = MemoryGuard(stager)
         self._guarded(self._guard)

@@ -18,6 +18,7 @@ from monarch.agent.setup import Setup
 from monarch.catalog.block import Block
 from monarch.catalog.inventory import Inventory, MappedRoot, catalog_digest
 from monarch.catalog.outside import behind_links
+from monarch.catalog.patterns import MAPPED_FORMATS, Patterns, Selection
 from monarch.catalog.segment import CatalogPlan, OpenPolicy, TierPlace, plan_catalog
 from monarch.errors import UsageError, shown
 from monarch.origins.dataset import (
@@ -252,6 +253,25 @@ class Namespace:
             bases=np.array(self.bases, np.uint32),
             first=np.ascontiguousarray(first, np.uint64),
         )
+
+    def flag_whole(self, named: Selection, large_bytes: int) -> None:
+        """Flag large Files of which only a whole Replica is of use.
+
+        Those of formats that are usually mapped are held whole or not at all. Of those
+        that the user has named, opens wait until they are staged whole, too: for
+        programs that map them by a system call of their own.
+
+        Args:
+            named: by the user.
+            large_bytes: the size above which programs do not wait for any other File.
+        """
+        flags = self.segments.whole(len(self.inventory))
+        large = np.flatnonzero((self.inventory.sizes > large_bytes) & bool(len(flags)))
+        paths = list(self.inventory.relatives(large))
+        formats = Selection(Patterns(include=MAPPED_FORMATS))
+        for names, flag in ((formats, "WHOLE_FORMAT"), (named, "WHOLE_NAMED")):
+            found = np.array([names.includes(path) for path in paths], bool)
+            flags[large[found]] = native.CONSTANTS[flag]
 
     def path(self, file: int) -> str:
         """Return the path of a File on its Origin, as text to print."""

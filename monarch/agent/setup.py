@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from monarch import report as reports
 from monarch.background import begin
-from monarch.catalog.patterns import MAPPED_FORMATS, Patterns, Selection
+from monarch.catalog.patterns import Patterns, Selection
 from monarch.codec import PLAIN
 from monarch.config.request import Request, index_directory
 from monarch.errors import MonarchError, UsageError
@@ -123,9 +123,9 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
 
 
 def _whole_names(config: Config) -> Selection:
-    """Return the names of Files that are probably mapped."""
+    """Return the names of Files whose opens wait until they are staged whole."""
     try:
-        return Selection(Patterns(include=(*MAPPED_FORMATS, *config.cold_open.whole)))
+        return Selection(Patterns(include=config.cold_open.whole))
     except UsageError as error:
         raise UsageError(f"cold_open.whole: {error}") from error
 

@@ -37,10 +37,7 @@ MAPPED_FORMATS: Final = (
     *("*.arrow", "*.feather", "*.ipc"),
     "*.npy",
 )
-"""Names of files that their usual readers map: LMDB, safetensors, Arrow IPC, NumPy.
-
-Tar and TFRecord are read, and mapped by few programs.
-"""
+"""Names of files that their usual readers map: LMDB, safetensors, Arrow IPC, NumPy."""
 
 
 @dataclass(frozen=True, slots=True)

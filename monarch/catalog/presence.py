@@ -74,18 +74,27 @@ class PresentPages:
         in_extent = native.CONSTANTS["EXTENT_PAGES"]
         some = np.flatnonzero(self.words.any(axis=1))
         found = np.zeros(len(self.words), np.uint64)
-        ones = _ONES[self.words[some].view(np.uint8)]
-        found[some] = ones.sum(axis=1, dtype=np.uint64) * np.uint64(page)
+        found[some] = _count(self.words[some]) * np.uint64(page)
         sizes = file_sizes[self.files].astype(np.int64)
         last = self.first[1:].astype(np.intp) - 1
-        # The last Page of a File is shorter.
+        # The last Page of a File is shorter. The data plane writes meanwhile.
+        held = self.words[last]
         block, bit = np.divmod((sizes - 1) // page % in_extent, 64)
-        there = self.words[last, block] >> bit.astype(np.uint64) & np.uint64(1)
-        found[last] -= there * (-sizes % page).astype(np.uint64)
+        there = held[np.arange(len(held)), block] >> bit.astype(np.uint64)
+        tail = (there & np.uint64(1)) * (-sizes % page).astype(np.uint64)
+        found[last] = _count(held) * np.uint64(page) - tail
         extent = native.CONSTANTS["EXTENT_BYTES"]
         whole = np.full(len(found), extent, np.uint64)
         whole[last] = ((sizes - 1) % extent + 1).astype(np.uint64)
         return np.where(self.packed > 0, whole, found)
+
+
+def _count(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the number of Pages that the words of each Extent tell of."""
+    count: npt.NDArray[np.uint64] = _ONES[words.view(np.uint8)].sum(
+        axis=1, dtype=np.uint64
+    )
+    return count
 
 
 NO_PAGES: Final = PresentPages(

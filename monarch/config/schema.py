@@ -163,14 +163,14 @@ class ColdOpen(Section):
     )
     wait_max_whole: Bytes = Field(
         default=4 << 30,
-        description="The same for files that are opened by fopen or are probably "
-        "mapped into memory: by their format, by whole, or because the job has mapped "
-        "another file with their extension. Larger ones are read from the origin "
-        "until fill has copied them.",
+        description="The same for files that are opened by fopen, mapped into memory "
+        "or named by whole. Larger ones are read from the origin until fill has "
+        "copied them.",
     )
     whole: Patterns = Field(
         default=(),
-        description="Patterns, relative to a dataset, of more files that programs map.",
+        description="Patterns, relative to a dataset, of files whose opens wait for "
+        "all of the copy: for programs that map files, but not by mmap of libc.",
     )
     timeout: Annotated[float, DurationRange("100ms", "1h")] = Field(
         default=30.0,

@@ -53,7 +53,7 @@ CAUSES: Final = (
     ),
     Cause(
         "origin_whole",
-        "because a file that is probably mapped is larger than "
+        "because a file that is to be staged whole is larger than "
         "cold_open.wait_max_whole",
     ),
     Cause(

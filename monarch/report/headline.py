@@ -39,11 +39,14 @@ def headline(snapshot: Snapshot) -> dict[str, Any]:
 def _reads_are_seen(snapshot: Snapshot) -> bool:
     """Return whether what programs read of large Files at the origin was counted.
 
-    A program that opens such a File and never reads it has mapped it, perhaps.
+    A program that opens such a File and neither reads nor maps it may have mapped it by
+    a system call of its own.
     """
-    calls = snapshot.counters["reads_local"] + snapshot.counters["reads_origin"]
-    opens = snapshot.counters["origin_blocks"]
-    return calls >= opens and not snapshot.tally["mapped_files"]
+    counters = snapshot.counters
+    calls = sum(
+        counters[name] for name in ("reads_local", "reads_origin", "maps_local")
+    )
+    return calls >= counters["origin_blocks"] and not counters["maps_origin"]
 
 
 def reads(counters: Mapping[str, int]) -> dict[str, int]:

@@ -59,7 +59,8 @@ CHOSEN_NAMES = [
 # Each has a test of its own, here or in test_written_marks.py and _elsewhere.py, and in
 # test_directories.py and _changes.py.
 OTHERS = [
-    # In test_large_reads.py.
+    # In test_mappings.py and test_large_reads.py.
+    *("mmap", "mmap64"),
     *("read", "__read_chk", "pread", "pread64", "__pread64", "__pread_chk"),
     *("__pread64_chk", "readv", "preadv", "preadv64", "preadv2", "preadv64v2"),
     *(*DIRECTORIES, *CHOSEN_NAMES),

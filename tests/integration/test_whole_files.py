@@ -16,10 +16,6 @@ Mount = Callable[..., CountFs]
 LARGE = (9 << 20) + 5
 OVERREAD_MAX = 1.02
 NO_FILL = ("--set", "fill.enabled=false")
-FORMATS = [
-    *("env/data.mdb", "train.lmdb", "other.mdb", "model-00001.safetensors"),
-    *("table.arrow", "table.feather", "stream.ipc", "array.npy"),
-]
 OTHERS = ["shard.tar", "shard.tfrecord", "plain.bin"]
 
 # Each program gets the dataset first, and prints what it has read.
@@ -30,27 +26,6 @@ for name in names * 2:
     with open(f"{root}/{name}", "rb") as file:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             print(name, hashlib.sha256(mapped).hexdigest())
-"""
-# A program that keeps one file mapped until the agent has seen it, then opens another.
-LEARN = """
-import ctypes, hashlib, mmap, os, sys, time
-root, first, second, stage = sys.argv[1:]
-libc = ctypes.CDLL(None)
-libc.fopen.restype = ctypes.c_void_p
-if stage == "staged":
-    libc.fopen(f"{root}/{first}".encode(), b"rb")
-with open(f"{root}/{first}", "rb") as file:
-    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-run = os.environ.get("MONARCH_STAGING_RUN")
-end_s = time.monotonic() + 30
-while run and time.monotonic() < end_s:
-    with open(f"{run}/agent.log") as log:
-        if "mapped file=" in log.read():
-            break
-    time.sleep(0.05)
-print(hashlib.sha256(mapped).hexdigest())
-with open(f"{root}/{second}", "rb") as file:
-    print(hashlib.sha256(file.read()).hexdigest())
 """
 STREAM = """
 import ctypes, hashlib, sys
@@ -123,30 +98,18 @@ def whole(outcome: Outcome) -> tuple[int, int]:
     return waits["whole"], waits["whole_served"]
 
 
-def test_formats_that_are_mapped_are_staged_whole_at_their_first_open(
+def test_files_that_are_mapped_are_staged_whole_at_the_mapping(
     runner: Runner, mount_counted: Mount, source: Path
 ) -> None:
-    size_bytes = write(source, FORMATS)
-    view = mount_counted(source, cached=1)
-
-    outcome = both(runner, MAP_TWICE, view, FORMATS, *NO_FILL)
-
-    assert whole(outcome) == (len(FORMATS), len(FORMATS))
-    assert outcome.counter("opens_hit_tier0") == len(FORMATS)
-    assert outcome.counter("opens_origin") == 0
-    assert view.counts().read_bytes <= OVERREAD_MAX * size_bytes
-
-
-def test_formats_that_are_read_are_not_waited_for(
-    runner: Runner, mount_counted: Mount, source: Path
-) -> None:
-    write(source, OTHERS)
+    size_bytes = write(source, OTHERS)
     view = mount_counted(source, cached=1)
 
     outcome = both(runner, MAP_TWICE, view, OTHERS, *NO_FILL)
 
-    assert whole(outcome) == (0, 0)
-    assert outcome.counter("origin_large") >= len(OTHERS)
+    assert whole(outcome) == (0, 0)  # no open has waited
+    assert outcome.counter("maps_origin") == 0
+    assert outcome.counter("maps_local") + outcome.redirected_opens == 2 * len(OTHERS)
+    assert view.counts().read_bytes <= OVERREAD_MAX * size_bytes
 
 
 def test_what_fopen_opens_is_staged_whole(
@@ -176,7 +139,7 @@ def test_what_was_read_in_part_is_completed_for_an_open_that_waits(
     assert view.counts().read_bytes <= OVERREAD_MAX * size_bytes
 
 
-def test_patterns_of_the_user_name_more_files(
+def test_patterns_of_the_user_name_files_whose_opens_wait(
     runner: Runner, mount_counted: Mount, source: Path
 ) -> None:
     names = ["deep/in/a.bin", "other/b.bin"]
@@ -187,23 +150,6 @@ def test_patterns_of_the_user_name_more_files(
     outcome = both(runner, MAP_TWICE, view, names, *NO_FILL, *patterns)
 
     assert whole(outcome) == (1, 1)
-
-
-@pytest.mark.parametrize("first", ["at-the-origin", "staged"])
-def test_files_are_waited_for_once_another_one_was_seen_to_be_mapped(
-    runner: Runner, mount_counted: Mount, source: Path, first: str
-) -> None:
-    """By their extension; whether the origin's file is mapped or a Replica."""
-    names = ["a.data", "b.data", "c.other"]
-    write(source, names)
-    view = mount_counted(source, cached=1)
-    words = ("a.data", "b.data", first)
-
-    outcome = both(runner, LEARN, view, words, *NO_FILL)
-
-    assert outcome.report["agent"]["mapped_files"] == 1
-    streams = int(first == "staged")
-    assert whole(outcome) == (1 + streams, 1 + streams)
 
 
 def test_a_file_above_the_limit_is_not_copied_because_it_was_opened(
@@ -220,7 +166,7 @@ def test_a_file_above_the_limit_is_not_copied_because_it_was_opened(
     outcome = runner.under_monarch(line, roots=[view.root], options=[*NO_FILL, *limit])
 
     assert outcome.words == plain.words
-    assert outcome.counter("origin_whole") == 1
+    assert outcome.counter("maps_origin") == 1
     assert whole(outcome) == (0, 0)
     assert outcome.copied_bytes == 0
     assert view.counts().read_bytes <= plain_bytes + TRIED_TIMES * outcome.origin_bytes
@@ -231,6 +177,7 @@ def test_background_fill_copies_a_file_above_the_limit_in_its_turn(
 ) -> None:
     write(source, ["array.npy"])
     options = ["--set", "cold_open.wait_max_whole=1MiB"]
+    options += ["--set", "cold_open.whole=['*.npy']"]
     options += ["--set", "fill.bandwidth=8MiB/s"]
     stage = "import os, sys, time\n" + (
         "while 'array' in os.readlink(f'/proc/self/fd/{os.open(sys.argv[1], 0)}'):\n"
@@ -281,7 +228,7 @@ def test_the_wait_may_take_longer_than_the_time_out_while_bytes_come(
     )
 
     assert outcome.words == plain.words
-    assert whole(outcome) == (1, 1)
+    assert outcome.counter("maps_local") == 1
     assert outcome.report["waits"]["total_s"] > 2
     assert view.counts().read_bytes <= OVERREAD_MAX * 4 * LARGE
 
@@ -328,7 +275,7 @@ def test_the_report_tells_of_the_opens_that_have_waited(
     runner: Runner, source: Path
 ) -> None:
     write(source, ["array.npy"])
-    line = program(MAP_TWICE, source, "array.npy")
+    line = program(STREAM, source, "array.npy")
     words = [str(runner.command), "run", "--tier", runner.tier, "--data", str(source)]
 
     shown = runner.plain([*words, *NO_FILL, "--", *line]).succeed().stderr.decode()

@@ -254,8 +254,7 @@ struct flags {
     uint32_t tick;       /* a coarse clock that the agent advances, see recency.h */
     uint64_t recency;  /* offset of u32[file_count]: the tick of the last open; or 0 */
     uint64_t presence; /* offset of the struct presence; or 0 */
-    /* Offset of u8[file_count], or 0. WHOLE_...: an open of this large File waits until it
-     * is staged whole. The agent writes. */
+    /* Offset of u8[file_count], or 0: WHOLE_..., which the agent writes, programs the last. */
     uint64_t whole;
     uint64_t checked; /* offset of u32[dir_count]: CHECKED_... of each directory */
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
@@ -263,8 +262,9 @@ struct flags {
 };
 
 enum {
-    WHOLE_EXPECTED = 1, /* it will probably be mapped */
-    WHOLE_MAPPED = 2,   /* the same, and a program has mapped it at the origin */
+    WHOLE_FORMAT = 1, /* usually mapped: it is held whole or not at all */
+    WHOLE_NAMED,      /* by the configuration: opens wait, too */
+    WHOLE_MAPPED,     /* a program has mapped it at the origin: the same */
 };
 
 /* Presence of the Files that are too large to wait for, written by the agent; all by offset. */

@@ -139,7 +139,7 @@ static void set_whole(uint32_t file, uint64_t wait_max_whole_bytes)
 {
     uint8_t *flags = (uint8_t *)board->flags;
     board->flags->whole = board->flags->opened; /* which is not used here */
-    flags[board->flags->whole + file] = 1;
+    flags[board->flags->whole + file] = WHOLE_NAMED;
     board->catalog->cold_wait_max_whole_bytes = wait_max_whole_bytes;
 }
 

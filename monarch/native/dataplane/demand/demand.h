@@ -15,8 +15,7 @@ struct partial;
 struct pool_queue;
 
 enum {
-    FIRST_RANGES_MAX = 2, /* of Pages, after the first ones */
-    POOL_MS = 5,          /* period in which Files that wait for room are looked at */
+    POOL_MS = 5, /* period in which Files that wait for room are looked at */
 };
 
 /* Files in an order, and how many of them have been looked at. */
@@ -79,11 +78,6 @@ int pages_copy(struct demand *d, struct transfer *t, struct page_run run,
                uint8_t *buffer);
 int pages_end_extent(struct demand *d, struct transfer *t, uint32_t extent,
                      uint8_t *buffer);
-
-/* first_pages.c */
-void first_bytes_came(struct demand *d, const struct transfer *t, const uint8_t *bytes);
-uint32_t first_pages(const struct demand *d, const struct transfer *t,
-                     const uint8_t *bytes, struct page_range out[FIRST_RANGES_MAX]);
 
 /* fill.c - background fill; the callers hold the lock of the Transfers, but for
  * fill_paused() */

@@ -48,11 +48,12 @@ static bool is_whole(const struct demand *d, uint32_t file)
 {
     const struct flags *f = d->job->flags;
     const _Atomic uint8_t *whole = (const _Atomic uint8_t *)f + f->whole;
-    return f->whole && atomic_load_explicit(&whole[file], memory_order_relaxed) &&
+    return f->whole &&
+           atomic_load_explicit(&whole[file], memory_order_relaxed) >= WHOLE_NAMED &&
            d->table->options.sizes[file] <= d->job->catalog->cold_wait_max_whole_bytes;
 }
 
-/* begin_rest - begins the rest of a File of which programs have read Blocks. What finds no
+/* begin_rest - begins the rest of a File of which programs have read Pages. What finds no
  * room in the queue is asked for again. */
 static void begin_rest(struct demand *d, uint32_t file)
 {

@@ -6,6 +6,7 @@
  * the origin. When the last Extent has them, the Replica is published as any other.
  */
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "dataplane/base/syscalls.h"
@@ -18,6 +19,8 @@
 
 enum {
     CHUNK_BLOCKS = CHUNK_BYTES / BLOCK_BYTES,
+    HEAD_PAGES = CHUNK_BYTES / PAGE_BYTES,
+    FIRST_RANGES_MAX = 2, /* of Pages, after the first ones */
     PROGRESS_BYTES = 64 << 10,
 };
 
@@ -150,11 +153,48 @@ int pages_end_extent(struct demand *d, struct transfer *t, uint32_t extent,
                : publish(d, t);
 }
 
+/* An HDF5 file has tables near its begin, those that were made last at its end, and its readers
+ * go from one to the next: each would be a round trip of its own. At most 1.25 MiB more are
+ * read. Nothing is gained for parquet: its readers begin with the footer, and what lies before
+ * it in the last MiB is mostly not read next. */
+struct magic { /* bytes of a file by which its format is recognised */
+    size_t at, count;
+    char bytes[8];
+};
+
+static const struct magic HDF5 = {0, 8, "\x89HDF\r\n\x1a\n"};
+static bool has(const uint8_t *bytes, const struct magic *magic)
+{
+    return memcmp(bytes + magic->at, magic->bytes, magic->count) == 0;
+}
+
+/* first_pages - which Pages programs want next that have requested the first Page of a File,
+ * as far as this node reads them from the origin; returns the number of ranges. */
+static uint32_t first_pages(const struct demand *d, const struct transfer *t,
+                            const uint8_t *bytes,
+                            struct page_range out[FIRST_RANGES_MAX])
+{
+    const uint32_t pages = t->partial->pages, large = t->partial->large;
+    const uint32_t last = (pages - 1) / BLOCK_PAGES * BLOCK_PAGES;
+    const struct page_range wanted[] = {{large, last, pages - last},
+                                        {large, 1, HEAD_PAGES - 1}};
+    bool asked = t->order.page_count && order_class(t->order.kind) == CLASS_DEMAND;
+    uint32_t n = 0;
+    if (!asked || !has(bytes, &HDF5))
+        return 0;
+    for (size_t i = 0; i < FIRST_RANGES_MAX; i++) {
+        struct monarch_order order = {.file = t->order.file,
+                                      .first_page = wanted[i].first};
+        if (table_page_source(d->table, &order) && order.peer == NO_PEER)
+            out[n++] = wanted[i];
+    }
+    return n;
+}
+
 /* begin_file - the first Page of a File has come: the rest depends on what it tells. */
 static void begin_file(struct demand *d, struct transfer *t, const uint8_t *bytes)
 {
     struct page_range wanted[FIRST_RANGES_MAX];
-    first_bytes_came(d, t, bytes);
     uint32_t n = first_pages(d, t, bytes, wanted);
     for (uint32_t i = 0; i < n; i++)
         pages_requested(d, wanted[i], false);
@@ -176,6 +216,23 @@ static int digest_block(struct demand *d, struct transfer *t, uint32_t block,
     return partial_digested(d->partials, t->partial, block, buffer, n);
 }
 
+/* give_up - a Block that has come in parts is not what had come: of a File in the Pool its Extent
+ * comes again. */
+static int give_up(struct demand *d, struct transfer *t, const struct arrival *a,
+                   int rc)
+{
+    uint32_t extent = a->undigested[0] / EXTENT_BLOCKS;
+    for (uint32_t i = 0; i < a->undigested_count; i++)
+        partial_unclaim(
+            d->partials, t->partial,
+            blocks_pages(t->partial, (struct block_run){a->undigested[i], 1}), false);
+    if (rc != -EBADMSG || !(partial_place(t->partial, extent) & PLACE_FILE))
+        return rc;
+    table_count_dropped(d->table);
+    partial_give_up_extent(d->partials, t->partial, extent);
+    return 0;
+}
+
 /* arrive - lets programs read Pages that have been written to the Tier. */
 static int arrive(struct demand *d, struct transfer *t, struct page_run run,
                   uint8_t *buffer)
@@ -186,7 +243,7 @@ static int arrive(struct demand *d, struct transfer *t, struct page_run run,
     for (uint32_t i = 0; i < a.undigested_count; i++) {
         int rc = digest_block(d, t, a.undigested[i], buffer);
         if (rc < 0)
-            return rc;
+            return give_up(d, t, &a, rc);
         complete = complete || rc;
     }
     return complete ? pages_end_extent(d, t, run.first / EXTENT_PAGES, buffer) : 0;

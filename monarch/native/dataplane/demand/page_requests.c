@@ -94,7 +94,7 @@ static void push(struct demand *d, uint32_t large, const struct page_claims *cla
         order.first_page = claims->runs[i].first;
         order.page_count = claims->runs[i].count;
         if (!pages_send(d, &order))
-            partial_release_run(d->partials, large, claims->runs[i]);
+            partial_release(d->partials, &order);
         else if (unasked)
             pages_check_asked(d, large, claims->runs[i]);
     }
@@ -117,8 +117,9 @@ void pages_requested(struct demand *d, struct page_range range, bool unasked)
         return;
     uint32_t file = presence_file(d->job->flags, range.large);
     uint32_t word = replica_load(d->job->catalog, file);
+    uint32_t widest = health_widest(d->transfers, root_of(d, file));
     const struct claiming how = {
-        .unasked = unasked, .widest = health_widest(d->transfers, root_of(d, file))};
+        .unasked = unasked, .widest = widest, .through = unasked ? 0 : widest - 1};
     atomic_store_explicit(&d->asked_ns, clock_ns(), memory_order_relaxed);
     if (!unasked)
         recency_note(d->job->flags, file);
@@ -135,15 +136,13 @@ void pages_go_on(struct demand *d)
 {
     struct monarch_order order;
     while (d->partials->count && partial_take_handed(d->partials, &order)) {
-        struct page_run run = {order.first_page, order.page_count};
         bool come = order.tried == PAGES_HAVE_COME;
         if (come ? order_push(d, &order) : pages_send(d, &order))
             continue;
         if (come)
             partial_finish_later(d->partials, order.file);
         else
-            partial_release_run(
-                d->partials, (uint32_t)presence_find(d->job->flags, order.file), run);
+            partial_release(d->partials, &order);
     }
 }
 

@@ -143,11 +143,14 @@ static int bring(struct demand *d, struct transfer *t, uint32_t next, uint8_t *b
     how.blocks = sent;
     const struct page_run within = {next, sent ? rest_of_extent(t, next)
                                                : next_count(t, next)};
-    struct page_run run = partial_claim_next(d->partials, t->partial, within, &how);
+    bool roomless;
+    struct page_run run = partial_claim_next(d->partials, t->partial, within, &how,
+                                             &roomless);
     order.first_page = run.first;
     order.page_count = run.count;
     if (!run.count)
-        return t->partial->pieces && !waits_for_pool(d, t, next) ? ROOMLESS : UNABLE;
+        return roomless && t->partial->pieces && !waits_for_pool(d, t, next) ? ROOMLESS
+                                                                             : UNABLE;
     return sent ? send(d, t, &order, how.unasked) : pages_copy(d, t, run, buffer);
 }
 
@@ -155,14 +158,13 @@ static int bring(struct demand *d, struct transfer *t, uint32_t next, uint8_t *b
  * of it cannot be brought now. */
 static int bring_missing(struct demand *d, struct transfer *t, uint8_t *buffer)
 {
-    bool unable = false;
     for (;;) {
         uint32_t next = partial_find_next(d->partials, t->partial, t->next_page);
         if (next == t->partial->pages)
-            return unable ? UNABLE : 0;
+            return t->unable ? UNABLE : 0;
         int rc = bring(d, t, next, buffer);
         health_note_step(d->transfers, t);
-        unable = unable || rc == UNABLE;
+        t->unable = t->unable || rc == UNABLE;
         if (rc == UNABLE ||
             rc == ROOMLESS) { /* another Extent may have another source */
             t->next_page = (next / EXTENT_PAGES + 1) * EXTENT_PAGES;
@@ -201,6 +203,7 @@ static int complete(struct demand *d, struct transfer *t, uint8_t *buffer)
         if (partial_ended(d->partials, t->partial, &rc))
             return rc;
         t->next_page = 0;
+        t->unable = false;
         if (changed)
             rc = bring_missing(d, t, buffer);
     }

@@ -56,7 +56,7 @@ static void sum_run(struct partials *parts, struct partial *p, struct page_run r
             *out++ = xxh3(bytes, n, 0);
         } else {
             pthread_mutex_lock(&parts->lock);
-            uint64_t fresh = p->claimed[part.block] & pages_mask(at, part.count);
+            uint64_t fresh = ~p->words[part.block] & pages_mask(at, part.count);
             pthread_mutex_unlock(&parts->lock);
             *out++ = sum_pages(at, fresh, bytes, n);
         }
@@ -136,13 +136,14 @@ struct arrival partial_came(struct partials *parts, struct partial *p,
     sum_run(parts, p, run, bytes, sums);
     pthread_mutex_lock(&parts->lock);
     bool was_whole = partial_is_whole(p, extent);
+    bool had_last = pages_there(p->words, p->pages - 1, 1);
     for (uint32_t at = run.first, end = at + run.count; at < end;) {
         struct part_of_block part = part_at(p, at, end);
         set_part(p, &part, *sum++, &out);
         at += part.count;
     }
-    if (run.first + run.count == p->pages && out.bytes)
-        out.bytes -= -size_of(parts, p) % PAGE_BYTES; /* the last Page is shorter */
+    if (!had_last && pages_there(p->words, p->pages - 1, 1)) /* it is shorter */
+        out.bytes -= -size_of(parts, p) % PAGE_BYTES;
     out.complete = note_changed(parts, p, extent, was_whole);
     pthread_mutex_unlock(&parts->lock);
     return out;

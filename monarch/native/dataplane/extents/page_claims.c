@@ -89,23 +89,34 @@ static bool comes_from_peer(struct partials *parts, const struct partial *p,
     order.kind = how->unasked ? MONARCH_BACKGROUND : MONARCH_ASKED;
     order.first_page = extent * EXTENT_PAGES;
     order.tried = 0;
-    return table_page_source(parts->table, &order) && order.peer != NO_PEER;
+    table_page_source(parts->table, &order);
+    return order.peer != NO_PEER;
 }
 
 /* widen - the Pages to read from the origin for a request. */
-static struct page_run widen(struct partial *p, struct page_run part, uint32_t widest)
+static struct page_run widen(const struct partial *p, struct page_run part,
+                             uint32_t widest)
 {
-    struct extent *e = &p->each[part.first / EXTENT_PAGES];
+    const struct extent *e = &p->each[part.first / EXTENT_PAGES];
     uint32_t missing = pages_count_free(p, part), asked = e->asked + missing;
     uint32_t first = part.first - part.first % widest;
     uint32_t end = (part.first + part.count + widest - 1) / widest * widest;
     struct page_run wide = {first, (end < p->pages ? end : p->pages) - first};
     uint32_t extra = e->extra + pages_count_free(p, wide) - missing;
+    return missing && extra * READ_BESIDE_PARTS <= asked ? wide : part;
+}
+
+/* claim_exact - the Pages of a request that the origin is asked for, and some beside them. */
+static void claim_exact(struct partials *parts, struct partial *p, struct page_run part,
+                        const struct claiming *how, struct page_claims *out)
+{
+    struct extent *e = &p->each[part.first / EXTENT_PAGES];
+    uint32_t missing = pages_count_free(p, part), before = p->claims;
+    claim_all(parts, p, widen(p, part, how->widest), how, out);
+    uint32_t claimed = p->claims - before;
+    uint32_t asked = e->asked + (claimed < missing ? claimed : missing);
     e->asked = (uint16_t)(asked < EXTENT_PAGES ? asked : EXTENT_PAGES);
-    if (!missing || extra * READ_BESIDE_PARTS > asked)
-        return part;
-    e->extra = (uint16_t)extra;
-    return wide;
+    e->extra = (uint16_t)(e->extra + (claimed > missing ? claimed - missing : 0));
 }
 
 static void claim_part(struct partials *parts, struct partial *p, struct page_run part,
@@ -116,10 +127,11 @@ static void claim_part(struct partials *parts, struct partial *p, struct page_ru
     bool packed = extent_is_packed(parts, p->order.file, extent);
     way.blocks = !packed && comes_from_peer(parts, p, extent, how);
     if (fills_pool(parts, p, extent))
-        part = partial_extent_pages(p, extent);
-    else if (!packed && !way.blocks && !way.unasked)
-        part = widen(p, part, how->widest);
-    claim_all(parts, p, part, &way, out);
+        claim_all(parts, p, partial_extent_pages(p, extent), &way, out);
+    else if (packed || way.blocks || way.unasked)
+        claim_all(parts, p, part, &way, out);
+    else
+        claim_exact(parts, p, part, &way, out);
 }
 
 /* claim_rest - so much of an Extent was requested that the rest of it is read, too. */
@@ -170,16 +182,17 @@ void partial_claim_range(struct partials *parts, struct page_range range,
 /* ---- fill ------------------------------------------------------------------------------ */
 
 /* partial_claim_next - claims the first Pages of a range that nobody copies, for fill; count 0:
- * none is left. */
+ * none is left, or (`roomless`) there is no room for them. */
 struct page_run partial_claim_next(struct partials *parts, struct partial *p,
-                                   struct page_run within, const struct claiming *how)
+                                   struct page_run within, const struct claiming *how,
+                                   bool *roomless)
 {
     struct page_run run = {0};
     pthread_mutex_lock(&parts->lock);
     if (!p->ended)
         run = pages_free_run(p, within, how);
-    if (run.count && !claim(parts, p, run, true))
-        run.count = 0;
+    *roomless = run.count && !claim(parts, p, run, true);
+    run.count = *roomless ? 0 : run.count;
     if (run.count && how->unasked)
         pages_set_unasked(p, run);
     pthread_mutex_unlock(&parts->lock);
@@ -258,13 +271,14 @@ void partial_unclaim(struct partials *parts, struct partial *p, struct page_run 
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_release_run - the same of a Transfer that could not be queued. */
-void partial_release_run(struct partials *parts, uint32_t large, struct page_run run)
+/* partial_release - ends the claims of an order that could not be queued. */
+void partial_release(struct partials *parts, const struct monarch_order *order)
 {
+    int64_t large = presence_find(parts->job->flags, order->file);
     pthread_mutex_lock(&parts->lock);
-    struct partial *p = parts->all[large];
-    if (p)
-        pages_unclaim(p, run);
+    struct partial *p = large < 0 ? NULL : parts->all[large];
+    if (p && p->order.word == order->word)
+        pages_unclaim(p, (struct page_run){order->first_page, order->page_count});
     pthread_mutex_unlock(&parts->lock);
 }
 

@@ -236,7 +236,8 @@ struct block_run blocks_next_run(struct block_run all, uint32_t *bits, uint32_t 
 void partial_claim_range(struct partials *parts, struct page_range range,
                          const struct claiming *how, struct page_claims *out);
 struct page_run partial_claim_next(struct partials *parts, struct partial *p,
-                                   struct page_run within, const struct claiming *how);
+                                   struct page_run within, const struct claiming *how,
+                                   bool *roomless);
 bool partial_take_unasked(struct partials *parts, struct partial *p, uint32_t *extent);
 bool partial_asked_since(struct partials *parts, uint32_t large, struct page_run run);
 uint32_t partial_find_next(struct partials *parts, struct partial *p, uint32_t from);
@@ -244,7 +245,7 @@ uint32_t partial_still_claimed(struct partials *parts, struct partial *p,
                                struct page_run run, struct page_run *out);
 void partial_unclaim(struct partials *parts, struct partial *p, struct page_run run,
                      bool failed);
-void partial_release_run(struct partials *parts, uint32_t large, struct page_run run);
+void partial_release(struct partials *parts, const struct monarch_order *order);
 bool partial_await(struct partials *parts, struct partial *p);
 
 /* page_bits.c; the callers hold the lock */

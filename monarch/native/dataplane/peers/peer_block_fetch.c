@@ -133,8 +133,6 @@ static int take(struct demand *d, struct fetch *f, struct block_run run,
     t->step = MONARCH_STEP_READ;
     table_count_pages(d->table, f->order.peer, n);
     progress_store(d->job->requests, t->order.file, run.first + run.count);
-    if (run.first == 0)
-        first_bytes_came(d, t, bytes);
     if (partial_came(d->partials, t->partial, pages, bytes).complete)
         partial_hand_complete(d->partials, &t->order, run.first / EXTENT_BLOCKS);
     return 0;

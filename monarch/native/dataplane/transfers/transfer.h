@@ -59,6 +59,7 @@ struct transfer {
     uint64_t shift;               /* where the file with the Pages begins in it */
     bool own_target;              /* it is to be closed after the step */
     uint32_t next_page, end_page; /* of that */
+    bool unable;                  /* some of its Pages could not be brought just now */
     struct monarch_completion completion;
 };
 

@@ -8,27 +8,32 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-/* sys_call - returns what the kernel returns: a result, or -errno. */
-static inline long sys_call(long number, long a, long b, long c, long d, long e)
+struct sys_values { /* of a system call */
+    long a, b, c, d, e, f;
+};
+
+/* sys_call_all - returns what the kernel returns: a result, or -errno. */
+static inline long sys_call_all(long number, const struct sys_values v)
 {
 #if defined(__x86_64__)
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = 0;
+    register long r10 __asm__("r10") = v.d;
+    register long r8 __asm__("r8") = v.e;
+    register long r9 __asm__("r9") = v.f;
     long result;
     __asm__ volatile("syscall"
                      : "=a"(result)
-                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "a"(number), "D"(v.a), "S"(v.b), "d"(v.c), "r"(r10), "r"(r8),
+                       "r"(r9)
                      : "rcx", "r11", "memory");
     return result;
 #elif defined(__aarch64__)
     register long x8 __asm__("x8") = number;
-    register long x0 __asm__("x0") = a;
-    register long x1 __asm__("x1") = b;
-    register long x2 __asm__("x2") = c;
-    register long x3 __asm__("x3") = d;
-    register long x4 __asm__("x4") = e;
-    register long x5 __asm__("x5") = 0;
+    register long x0 __asm__("x0") = v.a;
+    register long x1 __asm__("x1") = v.b;
+    register long x2 __asm__("x2") = v.c;
+    register long x3 __asm__("x3") = v.d;
+    register long x4 __asm__("x4") = v.e;
+    register long x5 __asm__("x5") = v.f;
     __asm__ volatile("svc 0"
                      : "+r"(x0)
                      : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
@@ -37,6 +42,12 @@ static inline long sys_call(long number, long a, long b, long c, long d, long e)
 #else
 #error "the Shim knows x86-64 and aarch64"
 #endif
+}
+
+/* sys_call - the same of up to five values. */
+static inline long sys_call(long number, long a, long b, long c, long d, long e)
+{
+    return sys_call_all(number, (struct sys_values){a, b, c, d, e, 0});
 }
 
 static inline int sys_openat(int dirfd, const char *path, int flags)

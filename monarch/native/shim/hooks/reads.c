@@ -1,7 +1,10 @@
-/* reads.c - the read family: reads of large Files are served in part, all others are the
- * next function's. */
-#include "shim/serving/large_reads.h"
+/* reads.c - the read family and mappings: those of large Files are served in part, all others are
+ * the next function's. */
+#include <errno.h>
+
 #include "shim/base/next.h"
+#include "shim/serving/large_reads.h"
+#include "shim/serving/mapping.h"
 
 /* Tries to serve what leads to a large File, else calls the next function. */
 #define READ_AT(fd, buffer, n, offset, next)              \
@@ -90,4 +93,38 @@ ssize_t preadv64v2(int fd, const struct iovec *pieces, int count, off64_t at, in
         return NEXT(preadv64v2)(fd, pieces, count, at, flags);
     READ_PIECES(fd, pieces, count, at == -1 ? NULL : &at,
                 NEXT(preadv64v2)(fd, pieces, count, at, flags))
+}
+
+/* ---- mappings -------------------------------------------------------------------------- */
+
+/* map_plainly - allocators and sanitizers map memory before the next functions are known, and
+ * while they are looked up: until then the kernel is asked. */
+static void *map_plainly(enum hook hook, const struct mapping *m)
+{
+    next_fn *fn = atomic_load_explicit(&next_pointers[hook], memory_order_relaxed);
+    if (__builtin_expect(fn != NULL, 1))
+        return ((fn_mmap *)fn)(m->at, m->n, m->prot, m->flags, m->fd, m->offset);
+    long got = mapping_make(m, m->fd);
+    if (!mapping_failed(got))
+        return (void *)got;
+    errno = (int)-got;
+    return MAP_FAILED;
+}
+
+static void *map(enum hook hook, const struct mapping *m)
+{
+    void *got;
+    if (__builtin_expect(large_known(m->fd), 0) && mapping_serve(m, &got))
+        return got;
+    return map_plainly(hook, m);
+}
+
+void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+    return map(HOOK_mmap, &(struct mapping){at, n, prot, flags, fd, offset});
+}
+
+void *mmap64(void *at, size_t n, int prot, int flags, int fd, off64_t offset)
+{
+    return map(HOOK_mmap64, &(struct mapping){at, n, prot, flags, fd, offset});
 }

@@ -270,6 +270,16 @@ static bool is_ready(const struct segments *seg, uint64_t file)
     return STATE_OF(replica_load(seg->catalog, file)) == REPLICA_READY;
 }
 
+/* present_in - how many Pages of an Extent are present. */
+static uint32_t present_in(const _Atomic uint64_t *words, uint32_t extent)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < EXTENT_BLOCKS; i++)
+        sum += (uint32_t)__builtin_popcountll(atomic_load_explicit(
+            &words[extent * EXTENT_BLOCKS + i], memory_order_relaxed));
+    return sum;
+}
+
 struct awaited { /* Pages of one Extent */
     struct page_range range;
     uint32_t failed; /* failures when they were first requested */
@@ -286,12 +296,14 @@ static bool wait_extent(const struct segments *seg, uint64_t file, struct awaite
     _Atomic uint32_t *changes = presence_changes(seg->flags, range->large) + extent;
     const _Atomic uint8_t *place = presence_places(seg->flags, range->large) + extent;
     uint64_t now = now_ns(), moved = now, begun = now;
-    uint32_t before = atomic_load_explicit(changes, memory_order_relaxed);
+    uint32_t before = 0, held = present_in(words, extent);
     for (;;) {
         uint32_t seen = atomic_load_explicit(changes, memory_order_acquire);
         if (pages_there(words, range->first, range->count) || is_ready(seg, file))
             return true;
-        moved = seen != before ? now : moved;
+        uint32_t holds = seen != before ? present_in(words, extent) : held;
+        moved = holds != held ? now : moved;
+        held = holds;
         before = seen;
         if (!awaits(seg, file, range->large, begun, now) ||
             atomic_load_explicit(place, memory_order_relaxed) == PLACE_ORIGIN ||

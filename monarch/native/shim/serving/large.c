@@ -5,7 +5,7 @@
  * kernel for each, the Replica is opened by its path, and after the bytes were read it must
  * still be the one that was looked up, and the File not written to.
  */
-#include "shim/serving/large_reads.h"
+#include "shim/serving/large_replica.h"
 
 #include <errno.h>
 #include <string.h>
@@ -161,9 +161,9 @@ static bool stat_of(const struct segments *seg, int fd, struct stat *out)
     return true;
 }
 
-/* find - the large File that a descriptor leads to; false: it is none, or its bytes are the
- * origin's. */
-static bool find(int fd, struct large *out)
+/* large_find - the large File that a descriptor leads to; false: it is none, or its bytes are
+ * the origin's. */
+bool large_find(int fd, struct large *out)
 {
     struct stat st;
     out->seg = attach_for_serving();
@@ -173,85 +173,11 @@ static bool find(int fd, struct large *out)
 
 /* ---- one piece ---------------------------------------------------------------------- */
 
-struct replica { /* that was looked up for one piece */
-    uint32_t word;
-    uint64_t part; /* 0: it is whole */
-    uint32_t pieces;
-    uint8_t place; /* of the piece, where it is not whole */
-};
-
-/* look_up - the Replica of the File, if there is one. */
-static bool look_up(const struct large *l, struct replica *out)
-{
-    const struct part *part = presence_part(l->seg->flags, l->large);
-    uint32_t word = replica_load(l->seg->catalog, l->file);
-    *out = (struct replica){.word = word, .place = (uint8_t)STATE_TIER(word)};
-    if (STATE_OF(word) == REPLICA_READY)
-        return out->place < l->seg->catalog->tier_count;
-    out->part = part_load(part);
-    out->pieces = part_pieces(part);
-    return STATE_OF(word) == REPLICA_STAGING && (uint32_t)out->part == part_tag(word);
-}
-
-static uint8_t place_of(const struct large *l, uint32_t extent)
-{
-    const _Atomic uint8_t *places = presence_places(l->seg->flags, l->large);
-    return atomic_load_explicit(&places[extent], memory_order_acquire);
-}
-
-/* holds - all Pages of a range are present, in one file. */
-static bool holds(const struct large *l, const struct page_range *range,
-                  struct replica *r)
-{
-    uint32_t first = range->first / EXTENT_PAGES;
-    uint32_t last = (range->first + range->count - 1) / EXTENT_PAGES;
-    r->place = place_of(l, first);
-    if ((r->place & ~PLACE_FILE) >= l->seg->catalog->tier_count ||
-        (first != last && (r->place & PLACE_FILE)) ||
-        !pages_there(presence_words(l->seg->flags, l->large), range->first,
-                     range->count))
-        return false;
-    for (uint32_t extent = first; extent <= last; extent++)
-        if (place_of(l, extent) != r->place)
-            return false;
-    return true;
-}
-
-/* still - the Replica is the one that was looked up, so that what was read is right. */
-static bool still(const struct large *l, const struct replica *r)
-{
-    const struct part *part = presence_part(l->seg->flags, l->large);
-    uint32_t now = replica_load(l->seg->catalog, l->file);
-    if ((now ^ r->word) & STATE_GENERATION || STATE_TIER(now) != STATE_TIER(r->word) ||
-        mark_seen(l->seg, l->root, l->ix, l->entry))
-        return false;
-    if (STATE_OF(now) == REPLICA_READY) /* perhaps since then */
-        return true;
-    return STATE_OF(now) == REPLICA_STAGING && part_load(part) == r->part &&
-           part_pieces(part) == r->pieces;
-}
-
-/* open_replica - the file with a place: all of the Replica, or one Extent. */
-static int open_replica(const struct large *l, uint8_t place, uint32_t extent)
-{
-    char path[STAGED_BYTES + EXTENT_NAME_BYTES - REPLICA_NAME_BYTES];
-    const struct tier *tier = &l->seg->catalog->tiers[place & ~PLACE_FILE];
-    uint64_t hash = index_hash(index_path(l->ix, l->entry), index_path_bytes(l->entry));
-    char *name = path + tier->path_bytes + 1;
-    memcpy(path, tier->path, tier->path_bytes);
-    path[tier->path_bytes] = '/';
-    replica_name(l->entry, l->seg->catalog->roots[l->root].path_hash, hash, name);
-    name[REPLICA_NAME_BYTES] = 0;
-    if (place & PLACE_FILE)
-        presence_extent_name(extent, name);
-    return sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
-}
-
 static bool read_replica(const struct large *l, const struct replica *r,
                          const struct iovec *pieces, int count, uint64_t at, uint64_t n)
 {
     uint32_t extent = (uint32_t)(at / EXTENT_BYTES);
-    int fd = open_replica(l, r->place, extent);
+    int fd = replica_open(l, r->place, extent);
     if (fd < 0)
         return false;
     uint64_t from = r->place & PLACE_FILE ? at % EXTENT_BYTES : at;
@@ -260,38 +186,7 @@ static bool read_replica(const struct large *l, const struct replica *r,
                               (long)from, 0)
                    : sys_call(SYS_preadv, fd, (long)pieces, count, (long)from, 0);
     sys_close(fd);
-    return got == (long)n && still(l, r);
-}
-
-static bool is_ready(const struct large *l)
-{
-    return STATE_OF(replica_load(l->seg->catalog, l->file)) == REPLICA_READY;
-}
-
-/* has_come - waits for Pages that are missing; false: they will not come. */
-static bool has_come(const struct large *l, const struct page_range *range)
-{
-    if (is_ready(l))
-        return true;
-    return (place_of(l, range->first / EXTENT_PAGES) & ~PLACE_FILE) != PLACE_ORIGIN &&
-           !process_borrowed() && wait_pages(l->seg, l->file, *range);
-}
-
-static bool is_there(const struct large *l, const struct page_range *range,
-                     struct replica *r)
-{
-    return look_up(l, r) && (!r->part || holds(l, range, r));
-}
-
-/* find_piece - the file with a range; false: the origin must answer. Of a Replica that has
- * become READY between two looks the Pages are not told any more. */
-static bool find_piece(const struct large *l, const struct page_range *range,
-                       struct replica *r)
-{
-    if (is_there(l, range, r))
-        return true;
-    return has_come(l, range) &&
-           (is_there(l, range, r) || (is_ready(l) && is_there(l, range, r)));
+    return got == (long)n && replica_still(l, r);
 }
 
 /* serve_piece - false: the origin must answer. What was given up or became READY while it
@@ -303,11 +198,11 @@ static bool serve_piece(const struct large *l, const struct iovec *pieces, int c
     uint32_t first = (uint32_t)(at / PAGE_BYTES);
     struct page_range range = {l->large, first, pages_of(at + n) - first};
     for (int turn = 0; turn < TURNS; turn++) {
-        if (!find_piece(l, &range, &r))
+        if (!replica_await(l, &range, &r))
             return false;
         if (read_replica(l, &r, pieces, count, at, n))
             return true;
-        if (!r.pieces && !is_ready(l))
+        if (!r.pieces && !replica_ready(l))
             return false;
     }
     return false;
@@ -422,7 +317,7 @@ bool large_serve(int fd, const struct iovec *pieces, int count, const off64_t *a
                  ssize_t *got)
 {
     struct large l;
-    if (!find(fd, &l)) {
+    if (!large_find(fd, &l)) {
         remember(fd, DESCRIPTOR_OTHER);
         return false;
     }

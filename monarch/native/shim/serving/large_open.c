@@ -1,11 +1,10 @@
 /* large_open.c - whether the open of a File that is not staged yet waits for it, though it may
  * be large.
  *
- * Reads by mmap() and by streams are not seen here: what is not local at the open would come
- * from the origin for as long as the program keeps the descriptor. So such an open waits
- * until the File is staged whole. Whether a File will be mapped is not known at its open:
- * the agent sets a flag per File, for names that are usually mapped, and for those of which
- * it has seen one mapped.
+ * Reads by streams are not seen, nor mappings by a system call of the program's own: what is not
+ * local at the open would come from the origin for as long as the program keeps the descriptor.
+ * So an open by fopen() waits until the File is staged whole, and so does one of a File that the
+ * user has named.
  *
  * A File above cold_open.wait_max_whole is left to the origin without a request to copy it:
  * who maps it may need a small part of it only, and a copy of all of it would take the
@@ -23,8 +22,8 @@ static bool is_small(const struct catalog *c, uint64_t size)
            (c->cold_mode == COLD_AUTO && size <= c->cold_wait_max_bytes);
 }
 
-/* is_flagged - the agent expects that the File will be mapped. The offset is checked, for
- * programs can write to this segment. */
+/* is_flagged - the user says that opens wait, or the File was mapped at the origin. The offset is
+ * checked, for programs can write to this segment. */
 static bool is_flagged(const struct redirect *s)
 {
     const struct flags *f = s->seg->flags;
@@ -32,7 +31,7 @@ static bool is_flagged(const struct redirect *s)
     if (!f->whole || place < s->file || place >= f->seg.length)
         return false;
     return atomic_load_explicit((const _Atomic uint8_t *)f + place,
-                                memory_order_relaxed);
+                                memory_order_relaxed) >= WHOLE_NAMED;
 }
 
 /* is_read_unseen - what the program reads of the large File will not be seen. */

@@ -31,6 +31,7 @@ extern _Atomic uint8_t large_descriptors[DESCRIPTORS_MAX];
 extern atomic_bool large_opened; /* this process has opened a large File */
 
 void large_note(int fd, uint64_t file);
+bool large_find(int fd, struct large *out);
 bool large_serve(int fd, const struct iovec *pieces, int count, const off64_t *at,
                  ssize_t *got);
 bool large_serve_pieces(int fd, const struct iovec *pieces, int count,
@@ -46,6 +47,14 @@ static inline bool large_suspect(int fd)
            fd < DESCRIPTORS_MAX &&
            atomic_load_explicit(&large_descriptors[fd], memory_order_relaxed) !=
                DESCRIPTOR_OTHER;
+}
+
+/* large_known - a large File was opened under this number. */
+static inline bool large_known(int fd)
+{
+    return fd >= 0 && fd < DESCRIPTORS_MAX &&
+           atomic_load_explicit(&large_descriptors[fd], memory_order_relaxed) ==
+               DESCRIPTOR_LARGE;
 }
 
 #endif
