@@ -41,6 +41,10 @@ class AgentCounters:
     replicas_lost: int = _figure("files", "disappeared from a tier")
     evicted_files: int = _figure("files", "evicted to stay below the memory limit")
     evicted_bytes: int = _figure("bytes", "total size of the evicted files")
+    shared_files: int = _figure(
+        "files", "linked from another job of the user on this node"
+    )
+    shared_bytes: int = _figure("bytes", "in these")
     peer_files: int = _figure("files", "fetched from peers")
     peer_bytes: int = _figure("bytes", "total size of the fetched files")
     peer_failures: int = _figure("transfers", "from peers failed")

@@ -5,9 +5,11 @@
 #
 # Each task of the array is a job of its own for Monarch. A task that comes to a node where
 # another one has been finds its copies: `retain` keeps them for that long after the last
-# job, and they are checked before they are used. LOCAL must outlive the job, which /tmp and
-# /dev/shm do not everywhere (job_container/tmpfs). At the end of all, to have the space back
-# at once: srun -w NODES monarch clean --retained "$LOCAL"
+# job, and they are checked before they are used. Tasks that run on one node at the same time
+# read the dataset once together: what one has staged is linked by the others (`share`).
+# LOCAL must outlive the job, which /tmp and /dev/shm do not everywhere
+# (job_container/tmpfs). At the end of all, to have the space back at once:
+# srun -w NODES monarch clean --retained "$LOCAL"
 #SBATCH --array=0-15%4
 #SBATCH --nodes=1
 #SBATCH --time=01:00:00

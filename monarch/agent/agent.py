@@ -29,6 +29,7 @@ from monarch.agent.retained_packs import packs_in
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
 from monarch.agent.shutdown import Shutdown, adopt_retained, claim_all
+from monarch.agent.siblings import Siblings
 from monarch.agent.staging import (
     EngineParts,
     MemoryGuard,
@@ -306,6 +307,10 @@ class Agent:
         self._memory = MemoryGuard(stager)
         self._guarded(self._guard)
         (loop := asyncio.get_running_loop()).add_reader(engine.event_fd, self._turn)
+        if self.setup.config.share == "on":
+            siblings = Siblings(self.run.path, engine)
+            await in_thread(siblings.look)
+            self._tasks.append(siblings.begin())
         self._staging.start()
         loop.call_soon(self._turn)
         serve_catalog(self._requests, self._outline)

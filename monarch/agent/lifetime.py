@@ -221,7 +221,8 @@ class FillLifetime:
         if stager is None:
             return
         tally = stager.table.tally()
-        files = tally["staged_files"] + tally["peer_files"] + tally["adopted_files"]
+        kinds = ("staged", "shared", "peer", "adopted")
+        files = sum(tally[f"{kind}_files"] for kind in kinds)
         if files != self._files:
             self._files, self._retries = files, 0
         self._show_progress(stager)

@@ -205,8 +205,9 @@ def opens_by_source(counters: Mapping[str, int]) -> dict[str, int]:
 def _grows(stats: AgentStats) -> dict[str, float]:
     """Return the counts whose growth per second is shown."""
     tally, opens = stats.tally(), opens_by_source(stats.processes.totals())
-    staged = tally["staged_bytes"] + tally["peer_bytes"] + tally["adopted_bytes"]
-    files = tally["staged_files"] + tally["peer_files"] + tally["adopted_files"]
+    kinds = ("staged", "shared", "peer", "adopted")
+    staged = sum(tally[f"{kind}_bytes"] for kind in kinds)
+    files = sum(tally[f"{kind}_files"] for kind in kinds)
     return {
         # What passes through the pool is not kept.
         "staged_bytes": staged - tally["transit_bytes"],

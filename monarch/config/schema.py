@@ -385,6 +385,11 @@ class Config(Section):
         description="push_down: a file goes to the fastest tier that has room, or to "
         "the next. first_level_only: the first tier alone is used.",
     )
+    share: Literal["on", "off"] = Field(
+        default="on",
+        description="Whether files that another job of the user has staged on the "
+        "node, in a tier on the same file system, are linked instead of read again.",
+    )
     cold_open: ColdOpen = Field(default=ColdOpen())
     fill: Fill = Field(default=Fill())
     origin: Origin = Field(default=Origin())

@@ -247,6 +247,17 @@ class Engine(Closable):
         """Remove the inode of a Replica from the table, before it is unlinked."""
         LIB.monarch_engine_forget(self._alive(), tier, ino)
 
+    def add_sibling(self, run: bytes) -> bool:
+        """Link Files that another job of this user on this node has, from now on.
+
+        Args:
+            run: its run directory.
+
+        Returns:
+            False if the job is known already, or has no Catalog of this version yet.
+        """
+        return int(LIB.monarch_engine_add_sibling(self._alive(), run)) == 0
+
     def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
         """Remove partial Replicas from a Tier until they have given back some bytes.
 

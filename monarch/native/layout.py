@@ -135,6 +135,7 @@ class Source(IntEnum):
     NONE = _ENUMS["source"]["SOURCE_NONE"]
     PEER = _ENUMS["source"]["SOURCE_PEER"]
     PACK = _ENUMS["source"]["SOURCE_PACK"]
+    SIBLING = _ENUMS["source"]["SOURCE_SIBLING"]
 
 
 class ColdMode(IntEnum):

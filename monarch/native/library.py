@@ -125,6 +125,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_engine_pace": (None, (_P, _P)),
     "monarch_engine_slowest": (_U32, (_P, _P)),
     "monarch_engine_health": (None, (_P, _P)),
+    "monarch_engine_add_sibling": (_INT, (_P, ctypes.c_char_p)),
     "monarch_engine_forget": (None, (_P, _U32, _U64)),
     "monarch_engine_keep": (None, (_P, _U32, _U64)),
     "monarch_engine_drop_partial": (_U64, (_P, _U32, _U64, _U32)),

@@ -48,6 +48,8 @@ def _headline(report: Report) -> str:
     parts = [f"{read} read from the origin"]
     if fetched := staging["peer_bytes"]:
         parts.append(f"{format_size(fetched)} passed between nodes")
+    if shared := staging.get("shared_files"):
+        parts.append(f"{many(shared, 'files')} linked from another job")
     if adopted := staging["adopted_files"]:
         parts.append(f"{many(adopted, 'files')} adopted from an earlier job")
     time = format_duration(report["run"]["seconds"])

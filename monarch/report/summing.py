@@ -294,6 +294,8 @@ def _staging(snapshot: Snapshot) -> dict[str, Any]:
         "peer_bytes": tally["peer_bytes"],
         "hinted_files": tally["hinted_files"],
         "hinted_bytes": tally["hinted_bytes"],
+        "shared_files": tally["shared_files"],
+        "shared_bytes": tally["shared_bytes"],
         "adopted_files": tally["adopted_files"],
         "adopted_bytes": tally["adopted_bytes"],
         "busy_s": busy_s,

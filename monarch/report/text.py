@@ -255,12 +255,11 @@ def _staged(staging: dict[str, Any], each: str) -> list[str]:
     if staging["bytes_per_s"]:
         rate = f" at {format_rate(staging['bytes_per_s'])}{each}"
     adopted = ""
-    if staging["adopted_files"]:
-        adopted = (
-            "; adopted from an earlier job: "
-            f"{many(staging['adopted_files'], 'files')}, "
-            f"{format_size(staging['adopted_bytes'])}"
-        )
+    kinds = ("shared", "linked from another"), ("adopted", "adopted from an earlier")
+    for kind, text in kinds:
+        if count := staging.get(f"{kind}_files"):
+            size = format_size(staging[f"{kind}_bytes"])
+            adopted += f"; {text} job: {many(count, 'files')}, {size}"
     found = _hinted(staging) + _concurrency(staging.get("concurrency"), each)
     if not staging.get("peer_files"):
         return [f"{line}{rate}{adopted}", *found]

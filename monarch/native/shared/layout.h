@@ -161,6 +161,7 @@ enum source {
     SOURCE_NONE = 0, /* the origin was read, or the Replica existed before the job */
     SOURCE_PEER,     /* a peer that had it ready when the request came */
     SOURCE_PACK,     /* a packed Tier of this node */
+    SOURCE_SIBLING,  /* another job of this user on this node */
 };
 
 #define STATE_WORD(state, tier, reason) \
@@ -267,7 +268,7 @@ enum {
     WHOLE_MAPPED,     /* a program has mapped it at the origin: the same */
 };
 
-/* Presence of the Files that are too large to wait for, written by the agent; all by offset. */
+/* Presence of the Files that are too large to wait for, written by the agent. */
 struct presence {
     uint64_t count;   /* such Files */
     uint64_t files;   /* u32[count]: their numbers, ascending */
@@ -290,9 +291,8 @@ struct part {
      * half: one more with each partial Replica. 0: there is none. */
     uint64_t replica;
     uint32_t failures; /* Pages that could not be copied: programs read the origin */
-    /* 0: all of it will be in one Tier, and READY in the end. Else it is held in pieces:
-     * above 0, another number after each piece that was given up, PIECES_PACKED where Tiers
-     * hold the pieces packed, and PIECES_STAY where there is no room for all of them plain. */
+    /* 0: all of it will be in one Tier, and READY in the end. Else it is held in pieces: changed
+     * when a piece is given up; PIECES_PACKED: in packed Tiers; PIECES_STAY: no room for all. */
     uint32_t pieces;
 };
 

@@ -15,7 +15,7 @@ static inline uint32_t progress_load(const struct requests *r, uint64_t file)
     return word >> 32 == file + 1 ? (uint32_t)word : 0;
 }
 
-/* progress_store - notes what progress_load() is to give, which is above 0. */
+/* progress_store - notes what progress_load() is to give; 0: nothing is read yet. */
 static inline void progress_store(struct requests *r, uint64_t file, uint32_t come)
 {
     atomic_store_explicit((_Atomic uint64_t *)&r->progress[file % WAITER_COUNTS],

@@ -113,6 +113,7 @@ MONARCH_API uint32_t monarch_engine_submit(struct engine *e,
 MONARCH_API uint32_t monarch_engine_completions(struct engine *e,
                                                 struct monarch_completion *out,
                                                 uint32_t max);
+MONARCH_API int monarch_engine_add_sibling(struct engine *e, const char *run);
 MONARCH_API void monarch_engine_fill(struct engine *e, const struct monarch_fill *fill);
 MONARCH_API void monarch_engine_fill_pause(struct engine *e, int paused);
 MONARCH_API void monarch_engine_fill_left(struct engine *e, uint64_t out[2]);

@@ -18,6 +18,7 @@
 #include "dataplane/extents/pool.h"
 #include "dataplane/extents/table.h"
 #include "dataplane/media/seal.h"
+#include "dataplane/sources/siblings.h"
 #include "dataplane/transfers/compaction.h"
 #include "dataplane/transfers/deferred.h"
 #include "dataplane/transfers/extent_packing.h"
@@ -262,6 +263,7 @@ static int start(struct engine *e)
     rc = rc ? rc : init_locks(ts);
     rc = rc ? rc : scheduler_init(ts);
     rc = rc ? rc : make_extents(e);
+    rc = rc ? rc : siblings_new(&e->job, &ts->siblings);
     if (!rc)
         compose(e);
     if (!rc && e->pool)
@@ -289,6 +291,7 @@ static void release(struct engine *e)
     pool_free(e->pool);
     hints_free(e->demand.hints);
     sealer_free(ts->sealer);
+    siblings_free(ts->siblings);
     job_close_tiers(&e->job);
     event_fd_close(&ts->event_fd);
     free(ts->buffers);

@@ -1,6 +1,7 @@
 /* engine_api.c - the functions of an engine for Python: each is one of a part, which says what it
  * does there.
  */
+#include "dataplane/sources/siblings.h"
 #include "dataplane/api/engine.h"
 
 #include "dataplane/demand/hints.h"
@@ -35,6 +36,12 @@ uint32_t monarch_engine_completions(struct engine *e, struct monarch_completion 
 void monarch_engine_demand(struct engine *e, uint32_t file, uint32_t kind)
 {
     demand_begin(&e->demand, file, kind);
+}
+
+/* monarch_engine_add_sibling - see siblings_add(). */
+int monarch_engine_add_sibling(struct engine *e, const char *run)
+{
+    return siblings_add(e->transfers.siblings, run);
 }
 
 /* ---- fill and hints ----------------------------------------------------------------- */

@@ -210,7 +210,8 @@ void table_fail_packing(struct table *t, const struct monarch_order *order);
 bool table_in_blocks(const struct table *t, const struct monarch_order *order);
 void table_release(struct table *t, uint32_t tier, uint64_t need);
 void table_give_up(struct table *t, const struct monarch_order *order);
-void table_count_published(struct table *t, const struct monarch_order *order);
+void table_count_published(struct table *t, const struct monarch_order *order,
+                           uint32_t fixed);
 void table_busy(struct table *t, bool busy);
 void table_at_origin(struct table *t, bool begins);
 

@@ -41,6 +41,7 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t staged_files, staged_bytes;
     uint64_t peer_files, peer_bytes;
     uint64_t adopted_files, adopted_bytes;
+    uint64_t shared_files, shared_bytes; /* linked from other jobs of this user */
     uint64_t transit_files, transit_bytes, transit_full;
     uint64_t rehomed_files, origin_instead_files;
     uint64_t origin_read_bytes;

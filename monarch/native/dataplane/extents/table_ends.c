@@ -69,8 +69,10 @@ void table_give_up(struct table *t, const struct monarch_order *order)
     table_clear_due(t, order->file);
 }
 
-/* table_count_published - a File has come; under the lock. */
-void table_count_published(struct table *t, const struct monarch_order *order)
+/* table_count_published - a File has come, with the source of its state word `fixed`; under the
+ * lock. */
+void table_count_published(struct table *t, const struct monarch_order *order,
+                           uint32_t fixed)
 {
     uint64_t bytes = t->options.sizes[order->file];
     struct monarch_tally *all = &t->tally;
@@ -79,6 +81,9 @@ void table_count_published(struct table *t, const struct monarch_order *order)
     if (order->kind & MONARCH_ADOPT) {
         all->adopted_files++;
         all->adopted_bytes += bytes;
+    } else if (STATE_SOURCE(fixed) == SOURCE_SIBLING) {
+        all->shared_files++;
+        all->shared_bytes += bytes;
     } else if (table_in_blocks(t, order)) {
         all->staged_files++; /* its bytes were counted as they came */
     } else if (order->peer != NO_PEER) {
@@ -119,7 +124,7 @@ int table_publish(struct table *t, const struct monarch_order *order, uint32_t f
     if (!rc) {
         a->reserved -= need;
         a->used += need;
-        table_count_published(t, order);
+        table_count_published(t, order, fixed);
         count_ended(t, order);
     }
     pthread_mutex_unlock(&t->lock);

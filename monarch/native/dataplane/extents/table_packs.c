@@ -113,7 +113,7 @@ int table_set_packed(struct table *t, const struct monarch_order *order,
         if (t->flags)
             recency_note(t->flags, file);
         if (!from_pool)
-            table_count_published(t, order);
+            table_count_published(t, order, 0);
         table_count_idle(t);
     } else { /* who has ended it has given back what was reserved, as was done before */
         t->accounts[order->tier].reserved += table_frame_need(t, order);

@@ -68,7 +68,7 @@ static void note_slow(struct transfers *ts, const struct transfer *t)
 void pace_file(struct transfers *ts, struct transfer *t)
 {
     bool nothing = t->partial && !t->bytes; /* its Blocks came from peers */
-    if (t->completion.status || transfer_is_local(t) || nothing)
+    if (t->completion.status || transfer_is_local(t) || transfer_shares(t) || nothing)
         return;
     pace_read(ts, t);
     ts->pace[PACE_FILES]++;

@@ -192,6 +192,12 @@ static int give_name(struct transfers *ts, struct transfer *t)
     return t->named ? rename_named(t) : name_unnamed(ts, t);
 }
 
+/* compares - the Transfer has found the origin's file to be what the Catalog says. */
+static bool compares(const struct transfer *t)
+{
+    return !transfer_is_local(t) && !(transfer_shares(t) && t->source < 0);
+}
+
 /* make_ready - stores READY, if the order is still that of the File. A copy proves that
  * the Catalog says what the origin says; an adopted Replica does not. */
 static int make_ready(struct transfers *ts, struct transfer *t)
@@ -199,7 +205,7 @@ static int make_ready(struct transfers *ts, struct transfer *t)
     uint32_t file = t->order.file;
     _Atomic uint32_t *words = replica_word(ts->job->catalog, 0);
     uint32_t fixed = STATE_WORD(REPLICA_READY, t->order.tier, t->from) |
-                     (transfer_is_local(t) ? 0 : STATE_CONFIRMED);
+                     (compares(t) ? STATE_CONFIRMED : 0);
     if (ts->table)
         return table_publish(ts->table, &t->order, fixed);
     if (!replica_state_end(words, file, t->order.word, fixed))

@@ -80,7 +80,7 @@ static inline bool transfer_is_local(const struct transfer *t)
     return transfer_adopts(t) || transfer_repacks(t);
 }
 
-/* transfer_steps.c: the steps that all Sources have in common, and the copy of the origin */
+/* transfer_parts.c: what all Sources have in common; transfer_steps.c: the copy of the origin */
 void transfer_init(struct transfer *t, const struct monarch_order *order);
 int transfer_prepare(struct transfers *ts, struct transfer *t);
 bool transfer_written(const struct transfers *ts, const struct transfer *t);
@@ -119,6 +119,15 @@ int replica_file_publish(struct transfers *ts, struct transfer *t);
 int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
                    bool source);
 void partial_return(struct transfer *t);
+
+/* sharing.c: what other jobs of this user have */
+int sharing_begin(struct transfers *ts, struct transfer *t);
+int sharing_finish(struct transfers *ts, struct transfer *t, uint8_t *buffer);
+
+static inline bool transfer_shares(const struct transfer *t)
+{
+    return t->from == SOURCE_SIBLING;
+}
 
 /* partial_whole.c */
 int partial_gather(struct transfers *ts, struct transfer *t, uint8_t *buffer);

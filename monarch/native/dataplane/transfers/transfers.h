@@ -30,6 +30,7 @@ struct packs;
 struct partials;
 struct pool;
 struct sealer;
+struct siblings;
 struct table;
 struct transfer;
 
@@ -108,6 +109,7 @@ struct transfers {
     struct deferred *deferred; /* NULL: the same as of packs */
     struct pool *pool;         /* NULL: there is none */
     struct sealer *sealer;     /* NULL: no seals are made */
+    struct siblings *siblings; /* other jobs of this user */
     struct monarch_options options;
     struct unasked_work unasked;
     bool links_by_path; /* /proc is there: linkat() of an unnamed file by its path */

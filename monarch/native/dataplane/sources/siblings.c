@@ -1,0 +1,292 @@
+/* siblings.c - finds Replicas of other jobs of this user on this node.
+ *
+ * A Replica never changes, and its name is the digest of an identity. So a File that a sibling has
+ * READY, with the same identity in its Catalog, is the File that this job would copy; it is linked
+ * into this job's Tier. When the sibling evicts it or ends, only its own name goes.
+ *
+ * A File that a sibling is reading from the origin is waited for, as long as that makes progress. A
+ * job that waits shows no progress itself, so that jobs do not wait for each other.
+ *
+ * The segments of a sibling are read as its own programs read them. Each stays mapped until the
+ * engine ends: its agent may have ended long before.
+ */
+#include "dataplane/sources/siblings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "dataplane/base/clock.h"
+#include "dataplane/base/syscalls.h"
+#include "shared/catalog.h"
+#include "shared/progress.h"
+
+enum { SIBLINGS_MAX = 64 };
+
+static const uint64_t SILENT_NS = SECOND_NS;     /* of a Transfer, or of an agent */
+static const uint64_t SLICE_NS = SECOND_NS / 50; /* of a wait */
+
+struct sibling {
+    const struct catalog *catalog;
+    const struct requests *requests;
+    int tiers[TIERS_MAX]; /* descriptors of their directories, or -errno */
+};
+
+struct siblings {
+    const struct job *job;
+    pthread_mutex_t lock; /* guards additions */
+    _Atomic uint32_t count;
+    struct sibling all[SIBLINGS_MAX];
+};
+
+/* siblings_new - no other job is known. */
+int siblings_new(const struct job *job, struct siblings **out)
+{
+    struct siblings *s = calloc(1, sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    s->job = job;
+    pthread_mutex_init(&s->lock, NULL);
+    *out = s;
+    return 0;
+}
+
+/* ---- their segments ------------------------------------------------------------------ */
+
+/* map - maps a segment of a run directory; NULL: it is none of this user and version. */
+static const void *map(const char *run, const char *name, uint32_t kind, size_t least)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    void *at = MAP_FAILED;
+    if (snprintf(path, sizeof(path), "%s/%s", run, name) >= (int)sizeof(path))
+        return NULL;
+    int fd = file_openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+        (size_t)st.st_size >= least)
+        at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (at == MAP_FAILED)
+        return NULL;
+    const struct segment *seg = at;
+    if (memcmp(seg->magic, "MONARCH", sizeof(seg->magic)) == 0 && seg->kind == kind &&
+        seg->version == LAYOUT_VERSION && seg->length == (uint64_t)st.st_size)
+        return at;
+    munmap(at, (size_t)st.st_size);
+    return NULL;
+}
+
+static void unmap(const void *segment)
+{
+    const struct segment *seg = segment;
+    if (seg)
+        munmap((void *)(uintptr_t)segment, seg->length);
+}
+
+/* is_sound - the parts of a Catalog that are read here lie within it. */
+static bool is_sound(const struct catalog *c)
+{
+    bool sound = c->root_count <= ROOTS_MAX && c->tier_count <= TIERS_MAX &&
+                 c->states <= c->seg.length &&
+                 c->file_count <= (c->seg.length - c->states) / sizeof(uint32_t);
+    for (uint32_t i = 0; sound && i < c->root_count; i++) {
+        uint64_t at = c->roots[i].block;
+        sound = at <= c->seg.length - sizeof(struct index) &&
+                catalog_block(c, i)->seg.length <= c->seg.length - at;
+    }
+    return sound;
+}
+
+static bool is_known(const struct siblings *s, uint64_t generation)
+{
+    bool known = generation == s->job->catalog->seg.generation;
+    for (uint32_t i = 0; i < atomic_load(&s->count); i++)
+        known = known || s->all[i].catalog->seg.generation == generation;
+    return known;
+}
+
+static void open_tiers(struct sibling *one)
+{
+    const struct catalog *c = one->catalog;
+    for (uint32_t i = 0; i < TIERS_MAX; i++)
+        one->tiers[i] = i < c->tier_count ? file_openat(AT_FDCWD, c->tiers[i].path,
+                                                        O_PATH | O_DIRECTORY, 0)
+                                          : -ENOENT;
+}
+
+/* siblings_add - asks a job by its run directory from now on. -EINVAL: there is no Catalog of
+ * this version; -EEXIST: it is asked already; -ENOSPC: too many are. */
+int siblings_add(struct siblings *s, const char *run)
+{
+    struct sibling one = {
+        .catalog = map(run, "catalog", SEGMENT_CATALOG, sizeof(struct catalog)),
+        .requests = map(run, "requests", SEGMENT_REQUESTS, sizeof(struct requests))};
+    int rc = one.catalog && one.requests && is_sound(one.catalog) ? 0 : -EINVAL;
+    pthread_mutex_lock(&s->lock);
+    uint32_t count = atomic_load(&s->count);
+    if (!rc && is_known(s, one.catalog->seg.generation))
+        rc = -EEXIST;
+    else if (!rc && count == SIBLINGS_MAX)
+        rc = -ENOSPC;
+    if (!rc) {
+        open_tiers(&one);
+        s->all[count] = one;
+        atomic_store(&s->count, count + 1);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (rc) {
+        unmap(one.catalog);
+        unmap(one.requests);
+    }
+    return rc;
+}
+
+/* siblings_free - no thread uses them any more. */
+void siblings_free(struct siblings *s)
+{
+    if (!s)
+        return;
+    for (uint32_t i = 0; i < atomic_load(&s->count); i++) {
+        unmap(s->all[i].catalog);
+        unmap(s->all[i].requests);
+        for (uint32_t tier = 0; tier < TIERS_MAX; tier++)
+            if (s->all[i].tiers[tier] >= 0)
+                close(s->all[i].tiers[tier]);
+    }
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* ---- their Files ---------------------------------------------------------------------- */
+
+static bool is_same(const struct index *ix, const struct entry *e,
+                    const struct original *o)
+{
+    return index_number(ix, e) < ix->name_count && e->file != NONE32 &&
+           e->ino == o->ino && e->size == o->size && e->mtime_ns == o->mtime_ns &&
+           e->ctime_ns == o->ctime_ns && index_attr(ix, e)->dev == o->dev;
+}
+
+/* number_of - the number of a File in the Catalog of a sibling; -1: it has none of this name
+ * and identity. */
+static int64_t number_of(const struct siblings *s, const struct sibling *one,
+                         const struct original *o)
+{
+    const struct catalog *own = s->job->catalog, *c = one->catalog;
+    uint32_t root = 0;
+    const struct entry *e = catalog_entry(own, o->file, &root);
+    const struct index *ix = catalog_block(own, root);
+    if (index_number(ix, e) >= ix->name_count)
+        return -1; /* behind a link: its path does not tell what it is */
+    const char *path = index_path(ix, e);
+    for (uint32_t i = 0; i < c->root_count; i++) {
+        const struct index *there = catalog_block(c, i);
+        if (c->roots[i].path_hash != own->roots[root].path_hash)
+            continue;
+        int64_t found = index_find(there, path, index_path_bytes(e));
+        const struct entry *same = found < 0 ? NULL
+                                             : index_entry(there, (uint32_t)found);
+        if (!same || !is_same(there, same, o))
+            continue;
+        uint64_t number = file_number(&c->roots[i], same);
+        return number < c->file_count ? (int64_t)number : -1;
+    }
+    return -1;
+}
+
+/* open_copy - opens the Replica of a sibling, and checks it as one that an earlier job has
+ * left. -EXDEV: it is on another file system. */
+static int open_copy(const struct sibling *one, uint32_t tier,
+                     const struct sought *file, struct sibling_copy *out)
+{
+    struct stat st;
+    if (tier >= TIERS_MAX || one->tiers[tier] < 0)
+        return -ENOENT;
+    int fd = file_openat(one->tiers[tier], file->name, O_RDONLY | O_NONBLOCK | O_NOCTTY,
+                         0);
+    if (fd < 0)
+        return fd;
+    int rc = fstat(fd, &st) ? -errno : 0;
+    if (!rc && (!S_ISREG(st.st_mode) || (st.st_mode & 07777) != 0400 ||
+                st.st_uid != geteuid() ||
+                (uint64_t)st.st_size != file->original->size || !st.st_nlink))
+        rc = -ENOENT;
+    if (!rc && st.st_dev != file->tier_dev)
+        rc = -EXDEV;
+    *out = (struct sibling_copy){fd, st.st_ino};
+    if (rc)
+        close(fd);
+    return rc;
+}
+
+static bool beats(const struct sibling *one)
+{
+    uint64_t beat = atomic_load_explicit(
+        (_Atomic uint64_t *)(uintptr_t)&one->requests->heartbeat_ns,
+        memory_order_acquire);
+    return clock_ns() - beat < SILENT_NS;
+}
+
+/* is_read - a sibling reads a File from the origin. */
+static bool is_read(const struct sibling *one, uint64_t number, uint32_t word)
+{
+    return STATE_OF(word) == REPLICA_STAGING && STATE_REASON(word) == REASON_NONE &&
+           progress_load(one->requests, number) && beats(one);
+}
+
+/* siblings_find - opens a Replica of a File in a Tier on the same file system. -EAGAIN: a job is
+ * reading it; -ENOENT: no job has it. */
+int siblings_find(struct siblings *s, const struct sought *file,
+                  struct sibling_copy *out)
+{
+    uint32_t count = s ? atomic_load_explicit(&s->count, memory_order_acquire) : 0;
+    int rc = -ENOENT;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sibling *one = &s->all[i];
+        int64_t number = number_of(s, one, file->original);
+        uint32_t word = number < 0 ? 0 : replica_load(one->catalog, (uint64_t)number);
+        if (STATE_OF(word) == REPLICA_READY &&
+            open_copy(one, STATE_TIER(word), file, out) == 0)
+            return 0;
+        if (number >= 0 && is_read(one, (uint64_t)number, word))
+            rc = -EAGAIN;
+    }
+    return rc;
+}
+
+/* await - waits while a sibling reads a File and makes progress. */
+static void await(const struct siblings *s, const struct sibling *one, uint64_t number)
+{
+    _Atomic uint32_t *word = replica_word(one->catalog, number);
+    uint32_t begun = atomic_load_explicit(word, memory_order_acquire), come = 0;
+    uint64_t moved = clock_ns();
+    while (!job_stopping(s->job) && clock_ns() - moved < SILENT_NS) {
+        const struct timespec slice = clock_timespec(SLICE_NS);
+        uint32_t now = progress_load(one->requests, number);
+        uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
+        if (!is_read(one, number, seen) || (seen ^ begun) & STATE_GENERATION)
+            return;
+        moved = now != come ? clock_ns() : moved;
+        come = now;
+        syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
+    }
+}
+
+/* siblings_await - waits for the jobs that read the File, one after the other. */
+void siblings_await(struct siblings *s, const struct original *original)
+{
+    uint32_t count = atomic_load_explicit(&s->count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sibling *one = &s->all[i];
+        int64_t number = number_of(s, one, original);
+        if (number >= 0)
+            await(s, one, (uint64_t)number);
+    }
+}

@@ -1,0 +1,30 @@
+/* siblings.h - other jobs of this user on this node, as a Source: what one of them has READY in a
+ * Tier on the same file system is linked, not copied. */
+#ifndef MONARCH_SIBLINGS_H
+#define MONARCH_SIBLINGS_H
+
+#include <sys/types.h>
+
+#include "dataplane/sources/origin.h"
+
+struct siblings;
+
+struct sibling_copy { /* a Replica of another job */
+    int fd;
+    ino_t ino;
+};
+
+struct sought { /* a File, for a Tier */
+    const struct original *original;
+    const char *name; /* of its Replica */
+    dev_t tier_dev;
+};
+
+int siblings_new(const struct job *job, struct siblings **out);
+void siblings_free(struct siblings *s);
+int siblings_add(struct siblings *s, const char *run);
+int siblings_find(struct siblings *s, const struct sought *file,
+                  struct sibling_copy *out);
+void siblings_await(struct siblings *s, const struct original *original);
+
+#endif

@@ -1,0 +1,157 @@
+"""Jobs of one user at once on one node: what one has staged is linked by the others."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.countfs import CountFs
+from support.programs import Outcome, Runner, finish, read_report, start, tried_bytes
+
+Mount = Callable[..., CountFs]
+
+FILES = 60
+BYTES = 200_000
+TOTAL = FILES * BYTES
+RATE = TOTAL // 2  # of the origin in a second
+MORE_MAX = 1.1
+
+# Reads all files twice, prints a digest of each pass, and stays while a file is there.
+READ = """
+import hashlib, os, sys, time
+root, stays = sys.argv[1:]
+for epoch in range(2):
+    digest = hashlib.sha256()
+    for name in sorted(os.listdir(root)):
+        with open(f"{root}/{name}", "rb") as file:
+            digest.update(file.read())
+    print(digest.hexdigest(), flush=True)
+while os.path.exists(stays):
+    time.sleep(0.05)
+"""
+
+
+class Job:
+    """A job with a report of its own, which may outlive its reading."""
+
+    def __init__(self, runner: Runner, view: CountFs, name: str, *options: str) -> None:
+        self.report = runner.folder / f"{name}.json"
+        self.stays = runner.folder / f"{name}.stays"
+        self.stays.touch()
+        line = runner.line([view.root], self.report, options)
+        words = [sys.executable, "-c", READ, str(view.root), str(self.stays)]
+        self.process: subprocess.Popen[bytes] = start([*line, *words])
+
+    def wait_for_pass(self) -> bytes:
+        """Return the digest of the next pass over all files."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def end(self) -> Outcome:
+        """Let the program end; return what the job gave."""
+        self.stays.unlink(missing_ok=True)
+        outcome = finish(self.process).succeed()
+        return Outcome(*outcome.words, report=read_report(self.report, outcome))
+
+
+def shared(report: Mapping[str, Any]) -> int:
+    """How many files were linked, by a report."""
+    return int(report["staging"]["shared_files"])
+
+
+@pytest.fixture
+def view(mount_counted: Mount, tmp_path: Path) -> CountFs:
+    """A slow origin."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number in range(FILES):
+        path = folder / f"{number:03}"
+        path.write_bytes(random.Random(number).randbytes(BYTES))
+        os.utime(path, (10**9, 10**9))
+    return mount_counted(folder, bw=RATE)
+
+
+def test_three_jobs_at_once_read_the_origin_once(runner: Runner, view: CountFs) -> None:
+    jobs = [Job(runner, view, f"job{number}") for number in range(3)]
+
+    digests = [{job.wait_for_pass() for _ in range(2)} for job in jobs]
+    outcomes = [job.end() for job in jobs]
+
+    assert len(set.union(*digests)) == 1
+    tried = sum(tried_bytes(one.report) for one in outcomes)
+    assert view.counts().read_bytes <= MORE_MAX * TOTAL + tried
+    assert sum(shared(one.report) for one in outcomes) >= FILES
+
+
+def test_a_job_links_what_another_one_has_staged(runner: Runner, view: CountFs) -> None:
+    first = Job(runner, view, "first")
+    digest = first.wait_for_pass()
+    view.reset()
+
+    second = Job(runner, view, "second")
+
+    assert second.wait_for_pass() == digest
+    first.end()
+    assert second.wait_for_pass() == digest  # its names are its own
+    report = second.end().report
+    assert view.counts().read_bytes == tried_bytes(report)
+    assert shared(report) == FILES
+    assert report["staging"]["shared_bytes"] == TOTAL
+
+
+def test_a_file_of_another_identity_is_not_linked(
+    runner: Runner, view: CountFs
+) -> None:
+    first = Job(runner, view, "first")
+    digest = first.wait_for_pass()
+    assert first.wait_for_pass() == digest
+    changed = view.source / "007"
+    changed.write_bytes(bytes(BYTES))
+    view.reset()
+
+    second = Job(runner, view, "second")
+
+    assert second.wait_for_pass() != digest
+    report = second.end().report
+    # It has changed since the scan, which was that of the first job: programs read it.
+    assert view.counts().read_bytes == 2 * BYTES + tried_bytes(report)
+    assert shared(report) == FILES - 1
+    first.end()
+
+
+def test_jobs_that_do_not_share_read_the_origin_each(
+    runner: Runner, view: CountFs
+) -> None:
+    first = Job(runner, view, "first")
+    digest = first.wait_for_pass()
+    view.reset()
+
+    second = Job(runner, view, "second", "--set", "share=off")
+
+    assert second.wait_for_pass() == digest
+    report = second.end().report
+    assert view.counts().read_bytes >= TOTAL
+    assert shared(report) == 0
+    first.end()
+
+
+def test_jobs_go_on_when_one_of_them_is_killed(runner: Runner, view: CountFs) -> None:
+    jobs = [Job(runner, view, f"job{number}") for number in range(3)]
+    time.sleep(1.2)  # in the midst of it
+
+    victim, *others = jobs
+    os.killpg(victim.process.pid, signal.SIGKILL)
+    victim.process.communicate()
+
+    digests = [{job.wait_for_pass() for _ in range(2)} for job in others]
+    outcomes = [job.end() for job in others]
+    assert len(set.union(*digests)) == 1
+    tried = sum(tried_bytes(one.report) for one in outcomes)
+    assert view.counts().read_bytes <= 2 * TOTAL + tried
