@@ -29,7 +29,7 @@ from monarch.agent.retained_packs import packs_in
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
 from monarch.agent.shutdown import Shutdown, adopt_retained, claim_all
-from monarch.agent.siblings import Siblings
+from monarch.agent.siblings import siblings_if
 from monarch.agent.staging import (
     EngineParts,
     MemoryGuard,
@@ -291,7 +291,9 @@ class Agent:
         parts = EngineParts(storage.table, *limits)
         engine = make_engine(self.setup, self.segments, extents, parts)
         stager = make_stager(self.setup, namespace, engine, storage, self.counters)
-        self._staging = Staging(namespace, engine, stager, extents, at_once, packed)
+        beside = siblings_if(self.setup.config.share, self.run.path, engine)
+        staged = extents, at_once, packed, beside
+        self._staging = Staging(namespace, engine, stager, *staged)
         if manifests:
             told = manifests, self.counters, self.notifier.warn
             await in_thread(adopt_retained, self._staging, *told)
@@ -307,10 +309,9 @@ class Agent:
         self._memory = MemoryGuard(stager)
         self._guarded(self._guard)
         (loop := asyncio.get_running_loop()).add_reader(engine.event_fd, self._turn)
-        if self.setup.config.share == "on":
-            siblings = Siblings(self.run.path, engine)
-            await in_thread(siblings.look)
-            self._tasks.append(siblings.begin())
+        if beside is not None:
+            await in_thread(beside.look)
+            self._tasks.append(beside.begin())
         self._staging.start()
         loop.call_soon(self._turn)
         serve_catalog(self._requests, self._outline)

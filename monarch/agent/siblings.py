@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from monarch import native
 from monarch.background import in_thread, log_failure
 from monarch.cluster import find_run
 from monarch.errors import UsageError
+from monarch.native import node_name
 from monarch.tiers.directory_lock import is_locked
 
 PERIOD_S: Final = 1.0
@@ -36,8 +38,12 @@ class Siblings:
 
     def __init__(self, run: Path, engine: native.Engine) -> None:
         self._run = run
+        # What begins so is of this job: another node that shares the directory.
+        self._job = run.name.removesuffix(node_name(os.environ))
         self._engine = engine
         self._known: set[tuple[Path, int, int]] = set()
+        self._engine_lock = threading.Lock()
+        self._stopped = False
 
     def __repr__(self) -> str:
         return f"<Siblings {len(self._known)} seen beside {self._run.name}>"
@@ -59,8 +65,17 @@ class Siblings:
             if catalog in self._known or not is_locked(run):
                 continue
             self._known.add(catalog)
-            if self._engine.add_sibling(os.fsencode(run)):
+            with self._engine_lock:
+                if self._stopped:
+                    return
+                added = self._engine.add_sibling(os.fsencode(run))
+            if added:
                 log.info("sibling job run=%s", run)
+
+    def stop(self) -> None:
+        """Look no more: the engine ends."""
+        with self._engine_lock:
+            self._stopped = True
 
     def _others(self) -> Iterator[tuple[Path, tuple[Path, int, int]]]:
         """Yield the run directories of other jobs, and which Catalog each has."""
@@ -71,8 +86,13 @@ class Siblings:
         }
         with contextlib.suppress(UsageError, OSError):
             for run in find_run(environ, None):
-                if run == self._run:
+                if run.name.startswith(self._job):
                     continue
                 with contextlib.suppress(OSError):
                     seen = (run / "catalog").stat()
                     yield run, (run, seen.st_ino, seen.st_mtime_ns)
+
+
+def siblings_if(share: str, run: Path, engine: native.Engine) -> Siblings | None:
+    """Return the jobs beside this one, if it shares with them: "on" or "off"."""
+    return Siblings(run, engine) if share == "on" else None

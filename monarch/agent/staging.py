@@ -12,6 +12,7 @@ from monarch.agent.namespace import Namespace
 from monarch.agent.packed_tiers import PackedTier
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
+from monarch.agent.siblings import Siblings
 from monarch.metrics import AgentCounters
 from monarch.stager import (
     CodecInUse,
@@ -63,6 +64,7 @@ class Staging:
         extents: the digests of what was staged, for Tiers that are retained.
         concurrency: how many background Transfers read the Origin at once.
         packed: the Tiers that are packed.
+        siblings: the jobs beside this one whose Files are linked; None: none are.
         demand_first: how many of these while programs wait.
     """
 
@@ -72,6 +74,7 @@ class Staging:
     extents: ExtentDigests
     concurrency: FillConcurrency
     packed: Sequence[PackedTier] = ()
+    siblings: Siblings | None = None
     demand_first: DemandFirst = field(default_factory=DemandFirst)
 
     def start(self) -> None:
@@ -146,6 +149,7 @@ def make_engine(
         table=parts.table,
         readers_max=parts.readers,
         retains=config.retain != "job",
+        shares_memory=len(read_memory()) == 1,
         packings=tuple(chain.from_iterable(one.packings for one in parts.packed)),
     )
     return native.Engine(board, options)

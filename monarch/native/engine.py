@@ -72,6 +72,7 @@ class Options:
             there is never one.
         packings: of the Tiers that are packed.
         retains: whether their pack files get an index when the engine ends.
+        shares_memory: whether Files that other jobs have in RAM are linked, too.
     """
 
     threads: int
@@ -85,6 +86,7 @@ class Options:
     readers_max: int | None = None
     packings: tuple[Packing, ...] = ()
     retains: bool = False
+    shares_memory: bool = False
 
 
 class Engine(Closable):
@@ -424,6 +426,7 @@ def _options_record(options: Options) -> npt.NDArray[Any]:
     first = options.background_first
     record["background_first"] = options.background_max if first is None else first
     record["retains"] = options.retains
+    record["shares_memory"] = options.shares_memory
     record["readers_max"] = options.readers_max or 0
     record["bandwidth_bytes_per_s"] = options.bandwidth_bytes_per_s or 0
     record["digests"] = span(options.digests)[0]

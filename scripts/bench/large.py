@@ -7,6 +7,7 @@ the Tier's medium.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -17,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from table import Row, print_rows
@@ -30,7 +31,16 @@ MIB = 1 << 20
 BYTES_PER_S = 100_000_000
 SHARD = 64 * MIB
 EPOCHS = 3
-PERCENT = 5
+SPARSE_BYTES_PER_S = 200_000_000
+SPARSE_BYTES = {
+    4 << 10: 32 * MIB,
+    16 << 10: 128 * MIB,
+    128 << 10: 256 * MIB,
+    1 << 20: 512 * MIB,
+}
+"""Of a file that is read in pieces of each size: a pass takes some seconds."""
+SHARES = (1, 5, 25, 100)
+LATENCIES_MS = (0, 2)
 PAUSE_MS = 100
 TURNS = 5
 ROUNDS = 4
@@ -93,8 +103,8 @@ def build(work: Path) -> None:
 
 
 @contextmanager
-def site(monarch: str, work: Path, sizes: Sequence[int]) -> Iterator[Site]:
-    """Files of some sizes at a throttled origin, until the block ends."""
+def files(work: Path, sizes: Sequence[int]) -> Iterator[tuple[Path, Path]]:
+    """Files of some sizes, and where to mount a view of them, until the block ends."""
     source, root = work / "source", work / "origin"
     for folder in (source, root):
         folder.mkdir()
@@ -103,15 +113,28 @@ def site(monarch: str, work: Path, sizes: Sequence[int]) -> Iterator[Site]:
         with (source / f"{number:03}").open("wb") as file:
             for _ in range(size // MIB):
                 file.write(body)
-    with countfs.mounted(countfs.build(), source, root, bw=BYTES_PER_S) as origin:
-        yield Site(monarch, work, origin)
+    yield source, root
     for folder in (source, root):
         shutil.rmtree(folder)
+
+
+@contextmanager
+def site(monarch: str, work: Path, sizes: Sequence[int]) -> Iterator[Site]:
+    """Files of some sizes at a throttled origin, until the block ends."""
+    with files(work, sizes) as (source, root):
+        view = countfs.mounted(countfs.build(), source, root, bw=BYTES_PER_S)
+        with view as origin:
+            yield Site(monarch, work, origin)
 
 
 def told(size: int) -> str:
     """A number of bytes in MiB."""
     return f"{size // MIB:,} MiB"
+
+
+def told_small(size: int) -> str:
+    """A number of bytes in KiB or MiB."""
+    return f"{size >> 10} KiB" if size < MIB else told(size)
 
 
 def ratio_row(what: str, ours: float, theirs: float, other: str, budget: float) -> Row:
@@ -147,33 +170,71 @@ def in_order(monarch: str, work: Path, shards: int) -> list[Row]:
     ]
 
 
-def sparse(monarch: str, work: Path, size: int) -> list[Row]:
-    """Few Blocks at random, the same in each epoch, with fill and without."""
+def sparse(monarch: str, work: Path, *, quick: bool) -> list[Row]:
+    """Pieces at random that begin anywhere, by size, share and latency of the origin.
+
+    The kernel's page cache is on, as on a network file system: a plain read costs the
+    origin the pages that it touches. Each pass begins with an empty one.
+    """
     rows = []
-    with site(monarch, work, [size, size]) as place:
-        direct = place.epochs([], "sparse", EPOCHS, PERCENT)
+    shares = SHARES[1:3] if quick else SHARES
+    for latency_ms, piece in itertools.product(LATENCIES_MS, SPARSE_BYTES):
+        with files(work, [SPARSE_BYTES[piece]]) as folders:
+            place = Sparse(monarch, work, *folders, latency_ms, piece)
+            for share in shares:
+                rows += place.rows(share)
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """One file at an origin with a latency, read in pieces of one size."""
+
+    monarch: str
+    work: Path
+    source: Path
+    root: Path
+    latency_ms: int
+    piece: int
+
+    def epochs(self, options: Sequence[str] | None, share: int) -> list[Epoch]:
+        """Two passes over the same pieces, the first one with an empty page cache.
+
+        The bytes are those that the origin gave for all of it.
+
+        Args:
+            options: of Monarch; None: the program reads the origin.
+            share: of the file, in percent.
+        """
+        settings = {"bw": SPARSE_BYTES_PER_S, "read_us": 1000 * self.latency_ms}
+        view = countfs.mounted(
+            countfs.build(), self.source, self.root, cached=1, **settings
+        )
+        with view as origin:
+            place = Site(self.monarch, self.work, origin)
+            before = [] if options is None else place.run(*options)
+            passes = 1 if options is None else 2
+            found = place.epochs(before, "sparse", passes, share, self.piece)
+            given = origin.counts().read_bytes
+        return [replace(epoch, read_bytes=given) for epoch in found]
+
+    def rows(self, share: int) -> list[Row]:
+        """Time and bytes of the first pass, and time of the second, against direct."""
+        [direct] = self.epochs(None, share)
+        what = f"{told_small(self.piece)} x {share}%, {self.latency_ms} ms"
+        rows = []
         for fill, options in (("fill on", ()), ("fill off", NO_FILL)):
-            place.origin.reset()
-            ours = place.epochs(place.run(*options), "sparse", EPOCHS, PERCENT)
-            origin_bytes = place.origin.counts().read_bytes
-            what = f"{PERCENT}% of the Blocks of 2 x {told(size)}, {fill}"
-            usual = statistics.median(epoch.seconds for epoch in direct)
-            later = statistics.median(epoch.seconds for epoch in ours[1:])
+            first, later = self.epochs(options, share)
+            name = f"{what}, {fill}"
             rows += [
-                ratio_row(f"{what}, epoch 1", ours[0].seconds, usual, "direct", 1.15),
-                ratio_row(f"{what}, read again", later, usual, "direct", 0.1),
+                ratio_row(name, first.seconds, direct.seconds, "direct", 1.25),
+                ratio_row(
+                    f"{name}, read again", later.seconds, direct.seconds, "direct", 0.1
+                ),
             ]
-    distinct = direct[0].read_bytes
-    return [
-        *rows,
-        Row(
-            f"{what}, origin bytes of {EPOCHS} epochs",
-            f"{origin_bytes:,}",
-            f"{distinct:,} distinct bytes read",
-            origin_bytes / distinct,
-            1.5,
-        ),
-    ]
+        ours, theirs = first.read_bytes, direct.read_bytes
+        told_bytes = f"{ours:,}", f"{theirs:,} direct"
+        return [*rows, Row(f"{what}, origin bytes", *told_bytes, ours / theirs, 1.25)]
 
 
 def first_bytes(monarch: str, work: Path, shards: int) -> list[Row]:
@@ -288,7 +349,7 @@ def measure(monarch: str, work: Path, *, quick: bool) -> list[Row]:
     build(work)
     return [
         *in_order(monarch, work, 16 // less),
-        *sparse(monarch, work, 512 * MIB // less),
+        *sparse(monarch, work, quick=quick),
         *first_bytes(monarch, work, 16 // less),
         *waiting(monarch, work, 256 * MIB // less),
         *calls(monarch, work),

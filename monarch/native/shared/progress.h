@@ -22,10 +22,12 @@ static inline void progress_store(struct requests *r, uint64_t file, uint32_t co
                           (file + 1) << 32 | come, memory_order_relaxed);
 }
 
+enum { PROGRESS_BEGUN = 1 }; /* the origin is asked: other jobs wait for the File */
+
 /* progress_of - what is stored when so many bytes of a File are there. */
 static inline uint32_t progress_of(uint64_t bytes)
 {
-    return (uint32_t)(bytes / CHUNK_BYTES) + 1;
+    return (uint32_t)(bytes / CHUNK_BYTES) + PROGRESS_BEGUN + 1;
 }
 
 #endif

@@ -210,7 +210,9 @@ static void programs_and_fill_share_the_work(void)
     poll(NULL, 0, 50);
     struct monarch_tally t = until_idle();
     CHECK(t.staged_files == FILES && t.staged_bytes == FILES * SIZE);
-    CHECK(t.origin_read_bytes == FILES * SIZE);
+    /* Where requests are slow, fill reads over Pages that are present. */
+    CHECK(t.origin_read_bytes >= FILES * SIZE);
+    CHECK(t.origin_read_bytes <= FILES * SIZE / 4 * 5);
     end();
 }
 

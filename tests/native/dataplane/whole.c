@@ -74,7 +74,7 @@ static void slow_reads_become_small_again(void)
 static void each_read_shows(void)
 {
     copy(MONARCH_DEMAND, 0);
-    CHECK(come[0] == 0); /* nothing is known */
+    CHECK(come[0] == PROGRESS_BEGUN);
     for (int i = 1; i < reads; i++)
         CHECK(come[i] > come[i - 1]);
     CHECK(progress_load(board->requests, 0) == progress_of(SIZE));

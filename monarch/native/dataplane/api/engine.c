@@ -263,7 +263,7 @@ static int start(struct engine *e)
     rc = rc ? rc : init_locks(ts);
     rc = rc ? rc : scheduler_init(ts);
     rc = rc ? rc : make_extents(e);
-    rc = rc ? rc : siblings_new(&e->job, &ts->siblings);
+    rc = rc ? rc : siblings_new(&e->job, ts->options.shares_memory, &ts->siblings);
     if (!rc)
         compose(e);
     if (!rc && e->pool)

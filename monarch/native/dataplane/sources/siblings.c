@@ -25,6 +25,7 @@
 #include "dataplane/base/syscalls.h"
 #include "shared/catalog.h"
 #include "shared/progress.h"
+#include "shared/replica_table.h"
 
 enum { SIBLINGS_MAX = 64 };
 
@@ -38,19 +39,21 @@ struct sibling {
 };
 
 struct siblings {
-    const struct job *job;
+    struct job *job;
+    bool shares_memory;   /* also what is in RAM is linked */
     pthread_mutex_t lock; /* guards additions */
     _Atomic uint32_t count;
     struct sibling all[SIBLINGS_MAX];
 };
 
 /* siblings_new - no other job is known. */
-int siblings_new(const struct job *job, struct siblings **out)
+int siblings_new(struct job *job, bool shares_memory, struct siblings **out)
 {
     struct siblings *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
     s->job = job;
+    s->shares_memory = shares_memory;
     pthread_mutex_init(&s->lock, NULL);
     *out = s;
     return 0;
@@ -112,13 +115,27 @@ static bool is_known(const struct siblings *s, uint64_t generation)
     return known;
 }
 
-static void open_tiers(struct sibling *one)
+/* is_linkable - a Tier of this job is on the same file system as that of a sibling. Memory is
+ * charged to the job that wrote it, also when only others hold it: it is shared where no job has a
+ * limit of its own. */
+static bool is_linkable(const struct siblings *s, const struct tier *there)
+{
+    const struct catalog *own = s->job->catalog;
+    bool same = false;
+    for (uint32_t i = 0; i < own->tier_count; i++)
+        same = same || own->tiers[i].dev == there->dev;
+    return same && (there->kind || s->shares_memory);
+}
+
+static void open_tiers(const struct siblings *s, struct sibling *one)
 {
     const struct catalog *c = one->catalog;
-    for (uint32_t i = 0; i < TIERS_MAX; i++)
-        one->tiers[i] = i < c->tier_count ? file_openat(AT_FDCWD, c->tiers[i].path,
-                                                        O_PATH | O_DIRECTORY, 0)
-                                          : -ENOENT;
+    for (uint32_t i = 0; i < TIERS_MAX; i++) {
+        one->tiers[i] = -ENOENT;
+        if (i < c->tier_count && is_linkable(s, &c->tiers[i]))
+            one->tiers[i] = file_openat(AT_FDCWD, c->tiers[i].path,
+                                        O_PATH | O_DIRECTORY, 0);
+    }
 }
 
 /* siblings_add - asks a job by its run directory from now on. -EINVAL: there is no Catalog of
@@ -136,7 +153,7 @@ int siblings_add(struct siblings *s, const char *run)
     else if (!rc && count == SIBLINGS_MAX)
         rc = -ENOSPC;
     if (!rc) {
-        open_tiers(&one);
+        open_tiers(s, &one);
         s->all[count] = one;
         atomic_store(&s->count, count + 1);
     }
@@ -201,25 +218,39 @@ static int64_t number_of(const struct siblings *s, const struct sibling *one,
     return -1;
 }
 
-/* open_copy - opens the Replica of a sibling, and checks it as one that an earlier job has
- * left. -EXDEV: it is on another file system. */
-static int open_copy(const struct sibling *one, uint32_t tier,
-                     const struct sought *file, struct sibling_copy *out)
+/* has_tier - the Tier of a sibling can be linked from, into that of a File. */
+static bool has_tier(const struct sibling *one, uint32_t tier, dev_t dev)
+{
+    return tier < TIERS_MAX && one->tiers[tier] >= 0 &&
+           one->catalog->tiers[tier].dev == dev;
+}
+
+/* is_known_inode - this job has had the file before, and may still settle what became of it. */
+static bool is_known_inode(const struct siblings *s, uint64_t ino)
+{
+    bool known = false;
+    pthread_mutex_lock(&s->job->inodes_lock);
+    for (uint32_t i = 0; i < s->job->catalog->tier_count; i++)
+        known = known || replica_find(s->job->inodes, i, ino) >= 0;
+    pthread_mutex_unlock(&s->job->inodes_lock);
+    return known;
+}
+
+/* open_copy - opens a Replica in the directory of a Tier, and checks it as one that an earlier job
+ * has left. */
+static int open_copy(const struct siblings *s, int tier, const struct sought *file,
+                     struct sibling_copy *out)
 {
     struct stat st;
-    if (tier >= TIERS_MAX || one->tiers[tier] < 0)
-        return -ENOENT;
-    int fd = file_openat(one->tiers[tier], file->name, O_RDONLY | O_NONBLOCK | O_NOCTTY,
-                         0);
+    int fd = file_openat(tier, file->name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0)
         return fd;
     int rc = fstat(fd, &st) ? -errno : 0;
     if (!rc && (!S_ISREG(st.st_mode) || (st.st_mode & 07777) != 0400 ||
-                st.st_uid != geteuid() ||
-                (uint64_t)st.st_size != file->original->size || !st.st_nlink))
+                st.st_uid != geteuid() || st.st_dev != file->tier_dev ||
+                (uint64_t)st.st_size != file->original->size || !st.st_nlink ||
+                is_known_inode(s, st.st_ino)))
         rc = -ENOENT;
-    if (!rc && st.st_dev != file->tier_dev)
-        rc = -EXDEV;
     *out = (struct sibling_copy){fd, st.st_ino};
     if (rc)
         close(fd);
@@ -234,11 +265,29 @@ static bool beats(const struct sibling *one)
     return clock_ns() - beat < SILENT_NS;
 }
 
-/* is_read - a sibling reads a File from the origin. */
-static bool is_read(const struct sibling *one, uint64_t number, uint32_t word)
+/* is_read - a sibling reads a File from the origin, for a Tier that can be linked from. */
+static bool is_read(const struct sibling *one, uint64_t number, dev_t dev)
 {
+    uint32_t word = replica_load(one->catalog, number);
     return STATE_OF(word) == REPLICA_STAGING && STATE_REASON(word) == REASON_NONE &&
+           has_tier(one, STATE_TIER(word), dev) &&
            progress_load(one->requests, number) && beats(one);
+}
+
+/* take - opens the Replica that a sibling has READY. The same state word behind it proves that
+ * it was there all the time: a File that fills may have the same name. */
+static bool take(const struct siblings *s, const struct sibling *one, uint64_t number,
+                 const struct sought *file, struct sibling_copy *out)
+{
+    uint32_t word = replica_load(one->catalog, number), tier = STATE_TIER(word);
+    if (STATE_OF(word) != REPLICA_READY || !has_tier(one, tier, file->tier_dev) ||
+        open_copy(s, one->tiers[tier], file, out))
+        return false;
+    uint32_t now = replica_load(one->catalog, number);
+    if (((now ^ word) & ~STATE_CONFIRMED) == 0)
+        return true;
+    close(out->fd);
+    return false;
 }
 
 /* siblings_find - opens a Replica of a File in a Tier on the same file system. -EAGAIN: a job is
@@ -251,42 +300,54 @@ int siblings_find(struct siblings *s, const struct sought *file,
     for (uint32_t i = 0; i < count; i++) {
         const struct sibling *one = &s->all[i];
         int64_t number = number_of(s, one, file->original);
-        uint32_t word = number < 0 ? 0 : replica_load(one->catalog, (uint64_t)number);
-        if (STATE_OF(word) == REPLICA_READY &&
-            open_copy(one, STATE_TIER(word), file, out) == 0)
+        if (number < 0)
+            continue;
+        if (take(s, one, (uint64_t)number, file, out))
             return 0;
-        if (number >= 0 && is_read(one, (uint64_t)number, word))
+        if (is_read(one, (uint64_t)number, file->tier_dev))
             rc = -EAGAIN;
     }
     return rc;
 }
 
+struct awaited { /* a File that a sibling reads */
+    const struct sibling *sibling;
+    uint64_t number, until_ns;
+    dev_t dev;
+};
+
 /* await - waits while a sibling reads a File and makes progress. */
-static void await(const struct siblings *s, const struct sibling *one, uint64_t number)
+static void await(const struct siblings *s, const struct awaited *a)
 {
-    _Atomic uint32_t *word = replica_word(one->catalog, number);
+    _Atomic uint32_t *word = replica_word(a->sibling->catalog, a->number);
     uint32_t begun = atomic_load_explicit(word, memory_order_acquire), come = 0;
-    uint64_t moved = clock_ns();
-    while (!job_stopping(s->job) && clock_ns() - moved < SILENT_NS) {
+    uint64_t now = clock_ns(), moved = now;
+    while (!job_stopping(s->job) && now - moved < SILENT_NS && now < a->until_ns) {
         const struct timespec slice = clock_timespec(SLICE_NS);
-        uint32_t now = progress_load(one->requests, number);
+        uint32_t comes = progress_load(a->sibling->requests, a->number);
         uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
-        if (!is_read(one, number, seen) || (seen ^ begun) & STATE_GENERATION)
+        if (!is_read(a->sibling, a->number, a->dev) ||
+            (seen ^ begun) & STATE_GENERATION)
             return;
-        moved = now != come ? clock_ns() : moved;
-        come = now;
+        moved = comes != come ? now : moved;
+        come = comes;
         syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
+        now = clock_ns();
     }
 }
 
-/* siblings_await - waits for the jobs that read the File, one after the other. */
-void siblings_await(struct siblings *s, const struct original *original)
+/* siblings_await - waits for a job that reads the File. Programs that wait for this Transfer see
+ * no progress meanwhile: it ends well before their time-out. */
+void siblings_await(struct siblings *s, const struct sought *file)
 {
     uint32_t count = atomic_load_explicit(&s->count, memory_order_acquire);
+    uint64_t until_ns = clock_ns() + s->job->catalog->cold_timeout_ns / 2;
     for (uint32_t i = 0; i < count; i++) {
         const struct sibling *one = &s->all[i];
-        int64_t number = number_of(s, one, original);
-        if (number >= 0)
-            await(s, one, (uint64_t)number);
+        int64_t number = number_of(s, one, file->original);
+        if (number < 0 || !is_read(one, (uint64_t)number, file->tier_dev))
+            continue;
+        await(s, &(struct awaited){one, (uint64_t)number, until_ns, file->tier_dev});
+        return;
     }
 }

@@ -20,11 +20,11 @@ struct sought { /* a File, for a Tier */
     dev_t tier_dev;
 };
 
-int siblings_new(const struct job *job, struct siblings **out);
+int siblings_new(struct job *job, bool shares_memory, struct siblings **out);
 void siblings_free(struct siblings *s);
 int siblings_add(struct siblings *s, const char *run);
 int siblings_find(struct siblings *s, const struct sought *file,
                   struct sibling_copy *out);
-void siblings_await(struct siblings *s, const struct original *original);
+void siblings_await(struct siblings *s, const struct sought *file);
 
 #endif

@@ -24,7 +24,7 @@ static int find(struct transfers *ts, struct transfer *t, struct sibling_copy *o
         return rc;
     readers_leave(ts, t);
     health_note_wait(t, true);
-    siblings_await(ts->siblings, &t->original);
+    siblings_await(ts->siblings, &file);
     health_note_wait(t, false);
     return siblings_find(ts->siblings, &file, out);
 }
@@ -44,13 +44,13 @@ static bool is_confirmed(const struct transfers *ts, const struct transfer *t)
     return entry_confirmed(ts->job->catalog, root, e);
 }
 
-/* sharing_begin - another job has the File, whose Replica is open as the target. -ENOENT: none has;
- * -ESTALE: the index of an earlier job does not tell what the File is now. */
+/* sharing_begin - 0: another job has the File, whose Replica is open as the target; SHARING_NONE:
+ * none has it. -ESTALE: the index of an earlier job does not tell what the File is now. */
 int sharing_begin(struct transfers *ts, struct transfer *t)
 {
     struct sibling_copy copy;
     if (!may_share(ts, t) || find(ts, t, &copy))
-        return -ENOENT;
+        return SHARING_NONE;
     t->target = copy.fd;
     t->replica_ino = copy.ino;
     t->from = SOURCE_SIBLING;
@@ -70,6 +70,7 @@ static int add_chunk(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     rc = rc ? rc : extent_add(ts, t, buffer, n);
     t->offset += rc ? 0 : n;
     progress_store(ts->job->requests, t->order.file, progress_of(t->offset));
+    health_note_step(ts, t);
     if (rc || (t->offset % EXTENT_BYTES && t->offset < t->original.size))
         return rc;
     rc = extent_end(t);

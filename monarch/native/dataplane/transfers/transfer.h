@@ -120,6 +120,8 @@ int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
                    bool source);
 void partial_return(struct transfer *t);
 
+enum { SHARING_NONE = 1 };
+
 /* sharing.c: what other jobs of this user have */
 int sharing_begin(struct transfers *ts, struct transfer *t);
 int sharing_finish(struct transfers *ts, struct transfer *t, uint8_t *buffer);

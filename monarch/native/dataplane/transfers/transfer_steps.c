@@ -17,7 +17,7 @@ static const uint64_t READ_NS_MAX = SECOND_NS / 4;
 
 static int begin_copy(struct transfers *ts, struct transfer *t)
 {
-    progress_store(ts->job->requests, t->order.file, progress_of(0));
+    progress_store(ts->job->requests, t->order.file, PROGRESS_BEGUN);
     int rc = transfer_open_origin(ts, t);
     return rc ? rc : replica_file_create(ts, t);
 }
@@ -30,7 +30,7 @@ static int begin(struct transfers *ts, struct transfer *t)
     if (transfer_adopts(t))
         return replica_file_adopt(t, ts->job->euid);
     rc = sharing_begin(ts, t);
-    return rc == -ENOENT ? begin_copy(ts, t) : rc;
+    return rc == SHARING_NONE ? begin_copy(ts, t) : rc;
 }
 
 static int begin_counted(struct transfers *ts, struct transfer *t)

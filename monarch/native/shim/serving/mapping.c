@@ -80,13 +80,14 @@ static void *map(const struct large *l, const struct mapping *m, uint8_t place)
 }
 
 /* note_origin - the origin's file is mapped: what is read of it for a Tier stays in the page cache,
- * and later opens wait for all of the Replica, which can be mapped. */
-static void note_origin(const struct large *l)
+ * and if it reaches the end, later opens wait for all of the Replica. */
+static void note_origin(const struct large *l, const struct mapping *m)
 {
     struct flags *f = l->seg->flags;
     uint64_t place = f->whole + l->file;
+    bool to_end = l->size - (uint64_t)m->offset <= m->n;
     count(COUNTER_maps_origin, 1);
-    if (f->whole && place >= l->file && place < f->seg.length)
+    if (to_end && f->whole && place >= l->file && place < f->seg.length)
         atomic_store_explicit((_Atomic uint8_t *)f + place, WHOLE_MAPPED,
                               memory_order_relaxed);
 }
@@ -102,7 +103,7 @@ static bool serve(const struct mapping *m, const struct large *l, void **got)
         return false;
     if (replica_still(l, &r))
         return true;
-    if (!(m->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)))
+    if (!(m->flags & MAP_FIXED) || m->flags & MAP_FIXED_NOREPLACE)
         sys_call(SYS_munmap, (long)*got, (long)m->n, 0, 0, 0);
     return false;
 }
@@ -117,6 +118,6 @@ bool mapping_serve(const struct mapping *m, void **got)
     if (served)
         count(COUNTER_maps_local, 1);
     else
-        note_origin(&l);
+        note_origin(&l, m);
     return served;
 }
