@@ -147,11 +147,14 @@ assert os.stat(D + "/spare.bin").st_size == 10_007
 
 
 def test_large_file_that_is_mapped(under: Under, tree: Path) -> None:
-    """a large file that is mapped or read by a stream is staged whole before its open
+    """a large file that is mapped, or opened by fopen, is staged before the call
     returns"""
     (tree / "shard.npy").write_bytes(os.urandom(9 << 20))
     under(
         """
+with open(D + "/shard.npy", "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    assert D + "/shard.npy" not in open("/proc/self/maps").read()
 assert redirected(D + "/shard.npy")
 libc.fopen((D + "/shard.bin").encode(), b"rb")
 assert redirected(D + "/shard.bin")

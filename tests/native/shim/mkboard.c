@@ -104,7 +104,7 @@ static void obey_file(const char *verb, const char *rel)
     char path[4096];
     uint32_t file = file_of(rel);
     if (strcmp(verb, "whole") == 0)
-        ((uint8_t *)board.flags)[board.flags->whole + file] = 1;
+        ((uint8_t *)board.flags)[board.flags->whole + file] = WHOLE_NAMED;
     if (strcmp(verb, "moves") == 0 || strcmp(verb, "othermoves") == 0)
         move(verb[0] == 'o' ? file + WAITER_COUNTS : file);
     if (strcmp(verb, "publish") == 0)
