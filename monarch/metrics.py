@@ -99,6 +99,9 @@ class AgentCounters:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
+STAGED_KINDS: Final = ("staged", "shared", "peer", "adopted")
+"""Of each of these there is a count `KIND_files` and `KIND_bytes` of what has come."""
+
 WAITED_OPENS: Final = ("opens_peer_hit", "opens_unpacked", "opens_miss")
 """Counters of programs: opens that waited for a Replica and got it."""
 UNITS = {f.name: str(f.metadata["unit"]) for f in fields(AgentCounters)}

@@ -29,7 +29,7 @@ from monarch.agent.retained_packs import packs_in
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
 from monarch.agent.shutdown import Shutdown, adopt_retained, claim_all
-from monarch.agent.siblings import siblings_if
+from monarch.agent.siblings import Siblings
 from monarch.agent.staging import (
     EngineParts,
     MemoryGuard,
@@ -291,9 +291,10 @@ class Agent:
         parts = EngineParts(storage.table, *limits)
         engine = make_engine(self.setup, self.segments, extents, parts)
         stager = make_stager(self.setup, namespace, engine, storage, self.counters)
-        beside = siblings_if(self.setup.config.share, self.run.path, engine)
-        staged = extents, at_once, packed, beside
-        self._staging = Staging(namespace, engine, stager, *staged)
+        shares = self.setup.config.share == "on"
+        beside = Siblings(self.run.path, engine, shares=shares)
+        parts_of = namespace, engine, stager, extents, at_once
+        self._staging = Staging(*parts_of, siblings=beside, packed=packed)
         if manifests:
             told = manifests, self.counters, self.notifier.warn
             await in_thread(adopt_retained, self._staging, *told)
@@ -309,9 +310,8 @@ class Agent:
         self._memory = MemoryGuard(stager)
         self._guarded(self._guard)
         (loop := asyncio.get_running_loop()).add_reader(engine.event_fd, self._turn)
-        if beside is not None:
-            await in_thread(beside.look)
-            self._tasks.append(beside.begin())
+        await in_thread(beside.look)
+        self._tasks.append(beside.begin())
         self._staging.start()
         loop.call_soon(self._turn)
         serve_catalog(self._requests, self._outline)

@@ -16,7 +16,7 @@ from monarch.agent.control import Notifier
 from monarch.agent.joining import Joining
 from monarch.agent.processes import Processes
 from monarch.agent.setup import Setup
-from monarch.metrics import AgentCounters
+from monarch.metrics import STAGED_KINDS, AgentCounters
 from monarch.native import AgentState
 from monarch.stager import Progress, ProgressMeter, Rates, Stager
 
@@ -221,8 +221,7 @@ class FillLifetime:
         if stager is None:
             return
         tally = stager.table.tally()
-        kinds = ("staged", "shared", "peer", "adopted")
-        files = sum(tally[f"{kind}_files"] for kind in kinds)
+        files = sum(tally[f"{kind}_files"] for kind in STAGED_KINDS)
         if files != self._files:
             self._files, self._retries = files, 0
         self._show_progress(stager)

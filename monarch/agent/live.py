@@ -16,7 +16,7 @@ from monarch import report as reports
 from monarch.agent.lifetime import AgentParts
 from monarch.agent.stats import AgentStats
 from monarch.agent.watching import NodeFigures, Watching
-from monarch.metrics import WAITED_OPENS
+from monarch.metrics import STAGED_KINDS, WAITED_OPENS
 from monarch.native import AgentState, Reason
 from monarch.stager import Progress, ProgressMeter, Rates
 
@@ -205,9 +205,8 @@ def opens_by_source(counters: Mapping[str, int]) -> dict[str, int]:
 def _grows(stats: AgentStats) -> dict[str, float]:
     """Return the counts whose growth per second is shown."""
     tally, opens = stats.tally(), opens_by_source(stats.processes.totals())
-    kinds = ("staged", "shared", "peer", "adopted")
-    staged = sum(tally[f"{kind}_bytes"] for kind in kinds)
-    files = sum(tally[f"{kind}_files"] for kind in kinds)
+    staged = sum(tally[f"{kind}_bytes"] for kind in STAGED_KINDS)
+    files = sum(tally[f"{kind}_files"] for kind in STAGED_KINDS)
     return {
         # What passes through the pool is not kept.
         "staged_bytes": staged - tally["transit_bytes"],

@@ -115,8 +115,7 @@ class Shutdown:
             stager.turn()
             await asyncio.sleep(0.002)
         self._parts.joining.stop()
-        if staging.siblings is not None:
-            staging.siblings.stop()
+        staging.siblings.stop()
         if (recorder := self._stats().recorder) is not None:
             recorder.look_last()
         asyncio.get_running_loop().remove_reader(engine.event_fd)

@@ -34,34 +34,37 @@ class Siblings:
 
     Args:
         run: the run directory of this job.
+        shares: whether it looks for others at all.
     """
 
-    def __init__(self, run: Path, engine: native.Engine) -> None:
+    def __init__(self, run: Path, engine: native.Engine, *, shares: bool) -> None:
         self._run = run
         # What begins so is of this job: another node that shares the directory.
         self._job = run.name.removesuffix(node_name(os.environ))
         self._engine = engine
         self._known: set[tuple[Path, int, int]] = set()
         self._engine_lock = threading.Lock()
-        self._stopped = False
+        self._stopped = not shares
 
     def __repr__(self) -> str:
         return f"<Siblings {len(self._known)} seen beside {self._run.name}>"
 
     def begin(self) -> "asyncio.Task[None]":
-        """Look once a second, until the task is cancelled."""
+        """Look once a second, until stop() is called."""
         task = asyncio.create_task(self._run_on())
         task.add_done_callback(log_failure)
         return task
 
     async def _run_on(self) -> None:
         for looks in itertools.count():
+            if self._stopped:
+                return
             await asyncio.sleep(FIRST_PERIOD_S if looks < FIRST_LOOKS else PERIOD_S)
             await in_thread(self.look)
 
     def look(self) -> None:
         """Look for jobs that have begun since, and have a Catalog."""
-        for run, catalog in self._others():
+        for run, catalog in () if self._stopped else self._others():
             if catalog in self._known or not is_locked(run):
                 continue
             self._known.add(catalog)
@@ -91,8 +94,3 @@ class Siblings:
                 with contextlib.suppress(OSError):
                     seen = (run / "catalog").stat()
                     yield run, (run, seen.st_ino, seen.st_mtime_ns)
-
-
-def siblings_if(share: str, run: Path, engine: native.Engine) -> Siblings | None:
-    """Return the jobs beside this one, if it shares with them: "on" or "off"."""
-    return Siblings(run, engine) if share == "on" else None

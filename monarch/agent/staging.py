@@ -63,8 +63,8 @@ class Staging:
     Attributes:
         extents: the digests of what was staged, for Tiers that are retained.
         concurrency: how many background Transfers read the Origin at once.
+        siblings: the jobs beside this one whose Files are linked.
         packed: the Tiers that are packed.
-        siblings: the jobs beside this one whose Files are linked; None: none are.
         demand_first: how many of these while programs wait.
     """
 
@@ -73,8 +73,8 @@ class Staging:
     stager: Stager
     extents: ExtentDigests
     concurrency: FillConcurrency
+    siblings: Siblings
     packed: Sequence[PackedTier] = ()
-    siblings: Siblings | None = None
     demand_first: DemandFirst = field(default_factory=DemandFirst)
 
     def start(self) -> None:

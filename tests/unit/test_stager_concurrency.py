@@ -381,7 +381,7 @@ class FakeEngine:
 def test_an_agent_has_its_engine_follow_what_is_found() -> None:
     engine: Any = FakeEngine()
     nothing: Any = None
-    staging = Staging(nothing, engine, nothing, nothing, FillConcurrency(None))
+    staging = Staging(nothing, engine, nothing, nothing, FillConcurrency(None), nothing)
 
     limits = []
     for second in range(100):

@@ -227,7 +227,7 @@ class FakeEngine:
 def test_an_agent_has_fill_yield_in_its_engine() -> None:
     engine: Any = FakeEngine()
     nothing: Any = None
-    staging = Staging(nothing, engine, nothing, nothing, FillConcurrency(16))
+    staging = Staging(nothing, engine, nothing, nothing, FillConcurrency(16), nothing)
 
     beside = []
     for second in range(20):
@@ -310,7 +310,7 @@ def test_fill_does_what_other_nodes_permit_and_finds_out_nothing_meanwhile() -> 
 
     engine: Any = Quiet()
     nothing: Any = None
-    staging = Staging(nothing, engine, nothing, nothing, FillConcurrency(None))
+    staging = Staging(nothing, engine, nothing, nothing, FillConcurrency(None), nothing)
 
     staging.adapt(0.0, 3)
     first = engine.limit
