@@ -20,51 +20,21 @@ enum {
     FILES = 3,
     PROGRAMS = 4,
     ASKED = 60, /* ranges of each program */
-    PATIENCE_S = 60,
-    ROOM = 200 << 20,
     FDS_MAX = 256,
 };
 
-static const uint64_t SIZE = 3ull * EXTENT_BYTES + 300000;
-
-static struct board *board;
-static struct table *table;
 static uint32_t to_read[FILES] = {0, 1, 2};
-
-static void begin(void)
-{
-    board = board_new_equal(FILES, SIZE);
-    table = board_table(board, 4, EXTENT_BYTES, ROOM);
-    board_start(board, 3, 2);
-}
-
-/* end - no file of what was not published is left. */
-static void end(void)
-{
-    bool ready[FILES];
-    for (uint32_t i = 0; i < FILES; i++)
-        ready[i] = STATE_OF(board_state(board, i)) == REPLICA_READY;
-    board_stop(board);
-    for (uint32_t i = 0; i < FILES; i++) {
-        char path[512];
-        board_replica_path(board, i, path);
-        CHECK((access(path, F_OK) == 0) == ready[i]);
-        unlink(path);
-    }
-    board_free(board);
-    monarch_table_free(table);
-}
 
 static void fill(void)
 {
     const struct monarch_fill list = {.to_read = to_read, .read_count = FILES};
-    monarch_engine_fill(board->engine, &list);
+    monarch_engine_fill(big.board->engine, &list);
 }
 
 /* blocks - the Pages of some Blocks. */
 static struct page_range blocks(uint32_t large, uint32_t first, uint32_t count)
 {
-    uint32_t page = first * BLOCK_PAGES, left = pages_of(SIZE) - page;
+    uint32_t page = first * BLOCK_PAGES, left = pages_of(LARGE_SIZE) - page;
     uint32_t pages = count * BLOCK_PAGES;
     return (struct page_range){large, page, pages < left ? pages : left};
 }
@@ -72,99 +42,72 @@ static struct page_range blocks(uint32_t large, uint32_t first, uint32_t count)
 static bool is_present(uint32_t file, uint32_t block)
 {
     struct page_range all = blocks(file, block, 1);
-    return pages_there(presence_words(board->flags, file), all.first, all.count);
+    return pages_there(presence_words(big.board->flags, file), all.first, all.count);
 }
 
 /* present - how many Blocks are present, each of them whole. */
 static uint32_t present(uint32_t file)
 {
     uint32_t sum = 0;
-    for (uint32_t i = 0; i < blocks_of(SIZE); i++)
+    for (uint32_t i = 0; i < blocks_of(LARGE_SIZE); i++)
         sum += is_present(file, i);
     return sum;
 }
 
-static bool is_ready(uint32_t file)
-{
-    return STATE_OF(board_state(board, file)) == REPLICA_READY;
-}
-
 static void ask(uint32_t slot, struct page_range range)
 {
-    range_ask(board, slot, range);
-}
-
-static void until(bool (*done)(uint32_t file), uint32_t file)
-{
-    uint64_t limit = clock_ns() + PATIENCE_S * SECOND_NS;
-    while (!done(file)) {
-        CHECK(clock_ns() < limit);
-        poll(NULL, 0, 1);
-    }
+    range_ask(big.board, slot, range);
 }
 
 static void read_range(uint32_t slot, struct page_range range)
 {
-    range_read(board, slot, range);
+    range_read(big.board, slot, range);
 }
 
 static void what_is_asked_for_comes_alone(void)
 {
-    begin();
+    large_begin(FILES);
     read_range(0, blocks(0, 5, 2));
     read_range(0, blocks(0, 31, 2)); /* of two Extents */
     CHECK(present(0) == 4 && present(1) == 0);
-    CHECK(STATE_OF(board_state(board, 0)) == REPLICA_STAGING);
-    uint64_t seen = part_load(presence_part(board->flags, 0));
-    CHECK((uint32_t)seen == part_tag(replica_load(board->catalog, 0)));
-    end();
+    CHECK(STATE_OF(board_state(big.board, 0)) == REPLICA_STAGING);
+    uint64_t seen = part_load(presence_part(big.board->flags, 0));
+    CHECK((uint32_t)seen == part_tag(replica_load(big.board->catalog, 0)));
+    large_end();
 }
 
 /* Not even those that the kernel has read ahead beside them. */
 static void blocks_leave_no_pages_at_the_origin(void)
 {
-    begin();
-    if (board_forget_pages(board, 0)) {
+    large_begin(FILES);
+    if (board_forget_pages(big.board, 0)) {
         read_range(0, blocks(0, 5, 2));
         fill();
-        until(is_ready, 0);
-        CHECK(board_cached_pages(board, 0) == 0);
+        large_until(large_is_ready, 0);
+        CHECK(board_cached_pages(big.board, 0) == 0);
     }
-    end();
+    large_end();
 }
 
 static void the_last_block_makes_it_ready(void)
 {
-    begin();
-    for (uint32_t at = blocks_of(SIZE); at-- > 0;)
+    large_begin(FILES);
+    for (uint32_t at = blocks_of(LARGE_SIZE); at-- > 0;)
         read_range(0, blocks(1, at, 1));
-    until(is_ready, 1);
-    CHECK(board_replica_right(board, 1));
-    end();
+    large_until(large_is_ready, 1);
+    CHECK(board_replica_right(big.board, 1));
+    large_end();
 }
 
 static void requests_beyond_the_end_hurt_nobody(void)
 {
-    begin();
+    large_begin(FILES);
     ask(0, (struct page_range){FILES + 7, 0, 1});
-    ask(1, (struct page_range){0, pages_of(SIZE) + 40, 9});
+    ask(1, (struct page_range){0, pages_of(LARGE_SIZE) + 40, 9});
     ask(2, (struct page_range){0, 0, 0});
     read_range(3, blocks(0, 0, 1));
     CHECK(present(0) == 1);
-    end();
-}
-
-/* until_idle - nothing is copied any more. */
-static struct monarch_tally until_idle(void)
-{
-    struct monarch_tally t;
-    uint64_t limit = clock_ns() + PATIENCE_S * SECOND_NS;
-    do {
-        CHECK(clock_ns() < limit);
-        poll(NULL, 0, 1);
-        monarch_table_tally(table, &t);
-    } while (t.in_flight);
-    return t;
+    large_end();
 }
 
 static void *program(void *number)
@@ -172,7 +115,8 @@ static void *program(void *number)
     uint32_t slot = (uint32_t)(uintptr_t)number, random = slot * 2654435761u + 1;
     for (int i = 0; i < ASKED; i++) {
         random = random * 1664525u + 1013904223u;
-        uint32_t at = (random >> 8) % pages_of(SIZE), left = pages_of(SIZE) - at;
+        uint32_t at = (random >> 8) % pages_of(LARGE_SIZE),
+                 left = pages_of(LARGE_SIZE) - at;
         uint32_t n = 1 + (random >> 24) % (random & 1 ? 9 : 600);
         read_range(slot, (struct page_range){random >> 4 & 1, at, n < left ? n : left});
     }
@@ -190,56 +134,30 @@ static void run_programs(void)
 
 static void each_block_is_copied_once(void)
 {
-    begin();
+    large_begin(FILES);
     run_programs();
     poll(NULL, 0, 50); /* for the counts of the last Transfers */
-    CHECK(until_idle().origin_read_bytes <= 2 * SIZE);
-    end();
+    CHECK(large_until_idle().origin_read_bytes <= 2 * LARGE_SIZE);
+    large_end();
 }
 
 static void programs_and_fill_share_the_work(void)
 {
-    begin();
+    large_begin(FILES);
     read_range(0, blocks(0, 40, 3));
     fill();
     run_programs();
     for (uint32_t i = 0; i < FILES; i++) {
-        until(is_ready, i);
-        CHECK(board_replica_right(board, i));
+        large_until(large_is_ready, i);
+        CHECK(board_replica_right(big.board, i));
     }
     poll(NULL, 0, 50);
-    struct monarch_tally t = until_idle();
-    CHECK(t.staged_files == FILES && t.staged_bytes == FILES * SIZE);
+    struct monarch_tally t = large_until_idle();
+    CHECK(t.staged_files == FILES && t.staged_bytes == FILES * LARGE_SIZE);
     /* Where requests are slow, fill reads over Pages that are present. */
-    CHECK(t.origin_read_bytes >= FILES * SIZE);
-    CHECK(t.origin_read_bytes <= FILES * SIZE / 4 * 5);
-    end();
-}
-
-/* failed - the next Transfer that ends has failed in this way. */
-static struct monarch_completion failed(int status)
-{
-    struct monarch_completion done = board_wait(board);
-    CHECK(done.status == status);
-    return done;
-}
-
-static void fail(const struct monarch_completion *done)
-{
-    const struct monarch_order order = {.file = done->file,
-                                        .tier = done->tier,
-                                        .kind = done->kind,
-                                        .peer = done->peer,
-                                        .word = done->word};
-    CHECK(monarch_table_fail(table, &order, REASON_CHANGED, 0) == 1);
-}
-
-static void room_is_given_back(void)
-{
-    struct monarch_account room;
-    monarch_table_account(table, 0, &room);
-    CHECK(room.used == 0 && room.reserved == 0);
-    CHECK(part_load(presence_part(board->flags, 0)) == 0 && present(0) == 0);
+    CHECK(t.origin_read_bytes >= FILES * LARGE_SIZE);
+    CHECK(t.origin_read_bytes <= FILES * LARGE_SIZE / 4 * 5);
+    large_end();
 }
 
 static bool two_are_present(uint32_t file)
@@ -252,17 +170,17 @@ static bool two_are_present(uint32_t file)
 static void a_file_that_has_changed_is_staged_no_more(void)
 {
     char path[512];
-    begin();
+    large_begin(FILES);
     ask(0, blocks(0, 5, 2));
-    until(two_are_present, 0);
-    board_origin_path(board, 0, path);
-    CHECK(truncate(path, (off_t)SIZE + 1) == 0);
+    large_until(two_are_present, 0);
+    board_origin_path(big.board, 0, path);
+    CHECK(truncate(path, (off_t)LARGE_SIZE + 1) == 0);
     ask(0, blocks(0, 50, 1));
-    struct monarch_completion done = failed(-ESTALE);
+    struct monarch_completion done = large_failed(-ESTALE);
     CHECK(done.file == 0);
-    fail(&done);
-    room_is_given_back();
-    end();
+    large_fail(&done);
+    large_room_is_given_back();
+    large_end();
 }
 
 /* open_files - how many files of the origin this process has open. */
@@ -282,63 +200,63 @@ static uint32_t open_files(const char *path)
 static void a_file_that_has_changed_before_leaves_no_descriptor(void)
 {
     char path[512];
-    begin();
-    board_origin_path(board, 0, path);
-    CHECK(truncate(path, (off_t)SIZE + 1) == 0);
+    large_begin(FILES);
+    board_origin_path(big.board, 0, path);
+    CHECK(truncate(path, (off_t)LARGE_SIZE + 1) == 0);
     ask(0, blocks(0, 50, 1));
-    struct monarch_completion done = failed(-ESTALE);
-    fail(&done);
-    room_is_given_back();
+    struct monarch_completion done = large_failed(-ESTALE);
+    large_fail(&done);
+    large_room_is_given_back();
     CHECK(open_files(path) == 0);
-    end();
+    large_end();
 }
 
 static void a_file_that_is_written_to_is_staged_no_more(void)
 {
-    begin();
+    large_begin(FILES);
     read_range(0, blocks(0, 5, 2));
-    atomic_store((_Atomic uint8_t *)&board->flags->written[0], MARKED_ALL);
-    struct monarch_completion done = failed(-ESTALE); /* and nobody has asked */
-    fail(&done);
-    room_is_given_back();
-    end();
+    atomic_store((_Atomic uint8_t *)&big.board->flags->written[0], MARKED_ALL);
+    struct monarch_completion done = large_failed(-ESTALE); /* and nobody has asked */
+    large_fail(&done);
+    large_room_is_given_back();
+    large_end();
 }
 
 static bool is_hidden(uint32_t file)
 {
-    return part_load(presence_part(board->flags, file)) == 0;
+    return part_load(presence_part(big.board->flags, file)) == 0;
 }
 
 static void what_python_gives_up_is_removed(void)
 {
-    begin();
+    large_begin(FILES);
     read_range(0, blocks(0, 5, 2));
     const struct monarch_order order = {.file = 0,
                                         .kind = MONARCH_PARTLY,
                                         .peer = NO_PEER,
-                                        .word = replica_load(board->catalog, 0)};
-    CHECK(monarch_table_fail(table, &order, REASON_NONE, 1) == 1);
-    until(is_hidden, 0);
-    room_is_given_back();
+                                        .word = replica_load(big.board->catalog, 0)};
+    CHECK(monarch_table_fail(big.table, &order, REASON_NONE, 1) == 1);
+    large_until(is_hidden, 0);
+    large_room_is_given_back();
     read_range(0, blocks(0, 70, 1)); /* and it can begin again */
     CHECK(present(0) == 1);
-    end();
+    large_end();
 }
 
 static void memory_that_is_needed_is_given_back(void)
 {
-    begin();
+    large_begin(FILES);
     read_range(0, blocks(0, 5, 2));
     read_range(0, blocks(1, 40, 3));
-    CHECK(monarch_engine_drop_partial(board->engine, 1, 1, REASON_MEMORY) == 0);
-    CHECK(monarch_engine_drop_partial(board->engine, 0, 1, REASON_MEMORY) ==
+    CHECK(monarch_engine_drop_partial(big.board->engine, 1, 1, REASON_MEMORY) == 0);
+    CHECK(monarch_engine_drop_partial(big.board->engine, 0, 1, REASON_MEMORY) ==
           2 * BLOCK_BYTES);
-    CHECK(STATE_REASON(board_state(board, 0)) == REASON_MEMORY && is_hidden(0));
+    CHECK(STATE_REASON(board_state(big.board, 0)) == REASON_MEMORY && is_hidden(0));
     CHECK(present(1) == 3); /* that was enough */
-    CHECK(monarch_engine_drop_partial(board->engine, 0, 1, REASON_MEMORY) ==
+    CHECK(monarch_engine_drop_partial(big.board->engine, 0, 1, REASON_MEMORY) ==
           3 * BLOCK_BYTES);
-    room_is_given_back();
-    end();
+    large_room_is_given_back();
+    large_end();
 }
 
 static atomic_bool hanging;
@@ -354,41 +272,42 @@ static ssize_t hang(int fd, void *buffer, size_t n, off_t at)
 static bool is_stalled(uint32_t root)
 {
     struct monarch_health health;
-    monarch_engine_health(board->engine, &health);
+    monarch_engine_health(big.board->engine, &health);
     return health.stalled >> root & 1;
 }
 
 /* is_begun - from then on, who asks for all of it is heard: programs ask again until then. */
 static bool is_begun(uint32_t file)
 {
-    return part_load(presence_part(board->flags, file)) != 0;
+    return part_load(presence_part(big.board->flags, file)) != 0;
 }
 
 static bool lacks_one(uint32_t file)
 {
-    return present(file) == blocks_of(SIZE) - 1;
+    return present(file) == blocks_of(LARGE_SIZE) - 1;
 }
 
 static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
 {
-    begin();
+    large_begin(FILES);
     atomic_store(&hanging, true);
     fault_pread = hang;
     ask(0, blocks(0, 5, 1));
-    until(is_begun, 0);
-    board_ask(board, 1, 1); /* all of it: the rest comes, and this Transfer waits */
-    until(is_stalled, 0);
-    until(lacks_one, 0);
+    large_until(is_begun, 0);
+    board_ask(big.board, 1,
+              1); /* all of it: the rest comes, and this Transfer waits */
+    large_until(is_stalled, 0);
+    large_until(lacks_one, 0);
     atomic_store(&hanging, false);
-    until(is_ready, 0);
-    CHECK(board_replica_right(board, 0));
+    large_until(large_is_ready, 0);
+    CHECK(board_replica_right(big.board, 0));
     fault_pread = NULL;
-    end();
+    large_end();
 }
 
 static uint8_t place_of(uint32_t file, uint32_t extent)
 {
-    return atomic_load(&presence_places(board->flags, file)[extent]);
+    return atomic_load(&presence_places(big.board->flags, file)[extent]);
 }
 
 static bool is_elsewhere(uint32_t file)
@@ -399,36 +318,36 @@ static bool is_elsewhere(uint32_t file)
 static void a_file_larger_than_its_tier_is_held_in_part(void)
 {
     struct monarch_account room;
-    begin();
-    monarch_table_set_capacity(table, 0, EXTENT_BYTES);
+    large_begin(FILES);
+    monarch_table_set_capacity(big.table, 0, EXTENT_BYTES);
     read_range(0, blocks(0, 5, 2));
-    CHECK(part_pieces(presence_part(board->flags, 0)) && place_of(0, 0) == 0);
-    monarch_table_account(table, 0, &room);
+    CHECK(part_pieces(presence_part(big.board->flags, 0)) && place_of(0, 0) == 0);
+    monarch_table_account(big.table, 0, &room);
     CHECK(room.used == EXTENT_BYTES && !room.reserved);
     ask(0, blocks(0, 50, 1));
-    until(is_elsewhere, 0);
+    large_until(is_elsewhere, 0);
     CHECK(!is_present(0, 50));
     for (uint32_t at = 0; at < EXTENT_BLOCKS; at++)
         read_range(0, blocks(0, at, 1));
-    CHECK(present(0) == EXTENT_BLOCKS && !is_ready(0));
-    CHECK(monarch_engine_drop_partial(board->engine, 0, 1, REASON_NONE) ==
+    CHECK(present(0) == EXTENT_BLOCKS && !large_is_ready(0));
+    CHECK(monarch_engine_drop_partial(big.board->engine, 0, 1, REASON_NONE) ==
           EXTENT_BYTES);
-    room_is_given_back();
-    end();
+    large_room_is_given_back();
+    large_end();
 }
 
 static void a_file_that_has_come_under_the_name_stays(void)
 {
     char path[512], other[512];
-    begin();
+    large_begin(FILES);
     read_range(0, blocks(0, 5, 2));
-    board_replica_path(board, 0, path);
-    snprintf(other, sizeof(other), "%s/other", board->tier);
+    board_replica_path(big.board, 0, path);
+    snprintf(other, sizeof(other), "%s/other", big.board->tier);
     int fd = open(other, O_CREAT | O_WRONLY, 0400);
     CHECK(fd >= 0 && close(fd) == 0 && rename(other, path) == 0);
-    CHECK(monarch_engine_drop_partial(board->engine, 0, 1, REASON_NONE) > 0);
+    CHECK(monarch_engine_drop_partial(big.board->engine, 0, 1, REASON_NONE) > 0);
     CHECK(access(path, F_OK) == 0 && unlink(path) == 0);
-    end();
+    large_end();
 }
 
 int main(void)
