@@ -82,7 +82,7 @@ static int fetch(struct demand *d, struct transfer *t, uint8_t *buffer, size_t w
         t); /* the server itself is asked before it is published */
 }
 
-/* verify_piece - a piece of a complete Extent is in the Tier as it came. */
+/* verify_piece - compares a piece of a complete Extent with its checksums. */
 static int verify_piece(struct transfer *t, uint8_t *buffer, size_t n)
 {
     uint64_t digests[CHUNK_BLOCKS];
@@ -191,7 +191,7 @@ static uint32_t first_pages(const struct demand *d, const struct transfer *t,
     return n;
 }
 
-/* begin_file - the first Page of a File has come: the rest depends on what it tells. */
+/* begin_file - chooses what else to copy of a File from its first Page. */
 static void begin_file(struct demand *d, struct transfer *t, const uint8_t *bytes)
 {
     struct page_range wanted[FIRST_RANGES_MAX];
@@ -200,8 +200,8 @@ static void begin_file(struct demand *d, struct transfer *t, const uint8_t *byte
         pages_requested(d, wanted[i], false);
 }
 
-/* digest_block - computes the checksum of a Block that has come in parts: 1 if that completes an
- * Extent whose File will be READY, 0, or -errno. */
+/* digest_block - computes the checksum of a Block that arrived piecemeal. Returns 1 if that
+ * completes an Extent whose File will be READY, 0 if not, or -errno. */
 static int digest_block(struct demand *d, struct transfer *t, uint32_t block,
                         uint8_t *buffer)
 {
@@ -216,8 +216,8 @@ static int digest_block(struct demand *d, struct transfer *t, uint32_t block,
     return partial_digested(d->partials, t->partial, block, buffer, n);
 }
 
-/* give_up - a Block that has come in parts is not what had come: of a File in the Pool its Extent
- * comes again. */
+/* give_up - handles a Block whose bytes in the Tier differ from those that arrived: an Extent
+ * in the Pool is copied again. */
 static int give_up(struct demand *d, struct transfer *t, const struct arrival *a,
                    int rc)
 {

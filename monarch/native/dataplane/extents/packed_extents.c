@@ -29,7 +29,7 @@ bool extent_goes_packed(struct partials *parts, const struct partial *p,
            table_extent_packing(parts->table, p->order.file, extent) >= 0;
 }
 
-/* extent_came - its last Page has come. */
+/* extent_came - called when the last Page of an Extent is present. */
 void extent_came(struct partials *parts, struct partial *p, uint32_t extent)
 {
     const struct pooled_extent one = {p->large, extent};

@@ -1,10 +1,10 @@
-/* page_arrivals.c - Pages of a partial Replica that have come: their bits, the checksums of their
+/* page_arrivals.c - Pages that arrive in a partial Replica: their bits, the checksums of their
  * Blocks, and when an Extent is complete.
  *
  * Programs read a Page once its bit is set, which is after the origin's file was found to be the
- * one in the Catalog. The checksum of a Block is that of the bytes that came, if they came at
- * once. Else it is known when the last of its Pages has come: the Block is read from the Tier, and
- * the sum of the checksums of its Pages must be that of those that came.
+ * one in the Catalog. A Block that arrives in one read gets its checksum from those bytes. A Block
+ * that arrives piecemeal gets it when its last Page is present: the Block is read from the Tier,
+ * and the sum of the checksums of its Pages must equal the sum kept as they arrived.
  */
 #include <errno.h>
 
@@ -167,9 +167,9 @@ bool partial_came_again(struct partials *parts, struct partial *p, struct page_r
     return complete;
 }
 
-/* partial_digested - the bytes of a Block that has come in parts, as the Tier has them; returns 1
- * if its Extent is complete, of a File that will be READY, 0, or -EBADMSG: they are not what had
- * come. */
+/* partial_digested - takes the bytes of a Block that arrived piecemeal, as read from the Tier.
+ * Returns 1 if that completes an Extent of a File that will be READY, 0 if not, or -EBADMSG if
+ * the bytes differ from those that arrived. */
 int partial_digested(struct partials *parts, struct partial *p, uint32_t block,
                      const uint8_t *bytes, size_t n)
 {
@@ -178,7 +178,7 @@ int partial_digested(struct partials *parts, struct partial *p, uint32_t block,
     const struct page_run pages = {first, pages_in_block(first, p->pages)};
     pthread_mutex_lock(&parts->lock);
     bool was_whole = partial_is_whole(p, extent);
-    bool right = is_digested(p, block) || sum == p->digests[block];
+    bool right = sum == p->digests[block];
     if (right)
         set_digest(p, block, digest);
     pages_unclaim(p, pages);
