@@ -294,8 +294,7 @@ static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
     fault_pread = hang;
     ask(0, blocks(0, 5, 1));
     large_until(is_begun, 0);
-    board_ask(big.board, 1,
-              1); /* all of it: the rest comes, and this Transfer waits */
+    board_ask(big.board, 1, 1); /* all of it: the rest comes, and this Transfer waits */
     large_until(is_stalled, 0);
     large_until(lacks_one, 0);
     atomic_store(&hanging, false);
