@@ -25,6 +25,7 @@ FLOORS = {
     "shim": ("base", "names", "serving", "hooks"),
 }
 FOLDER_FILES_MAX = 40
+TRANSFER_FIELDS_MAX = 20
 # Function pointers by which a lower part calls a higher one.
 CALLS_UP_MAX = 10
 
@@ -121,3 +122,13 @@ def test_no_folder_has_more_files_than_can_be_overlooked() -> None:
     ]
 
     assert not large, offences(f"At most {FOLDER_FILES_MAX} files", large)
+
+
+def test_a_transfer_has_few_fields_whatever_its_source() -> None:
+    text = (DATAPLANE / "transfers/transfer.h").read_text()
+    body = text.split("\nstruct transfer {\n")[1].split("\n};")[0]
+
+    fields = re.findall(r"\b(\w+)[;,]", re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL))
+
+    assert {"order", "route", "state", "completion"} <= set(fields)
+    assert len(fields) <= TRANSFER_FIELDS_MAX, fields

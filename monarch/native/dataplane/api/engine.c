@@ -21,8 +21,6 @@
 #include "dataplane/sources/siblings.h"
 #include "dataplane/transfers/compaction.h"
 #include "dataplane/transfers/deferred.h"
-#include "dataplane/transfers/extent_packing.h"
-#include "dataplane/transfers/packing.h"
 #include "dataplane/transfers/transfer.h"
 
 enum { FAILED_START_TIMEOUT_MS = 5000 }; /* its threads are idle */
@@ -86,16 +84,7 @@ static bool run_transfer(struct engine *e, struct transfer *t)
     uint32_t number = e->transfers.unused[--e->transfers.unused_count];
     uint8_t *buffer = e->transfers.buffers + (size_t)number * TRANSFER_BUFFER_BYTES;
     pthread_mutex_unlock(&e->transfers.lock);
-    bool partly = t->partial || (!t->begun && partial_applies(e->partials, &t->order));
-    bool ended;
-    if (transfer_defers(t))
-        ended = deferred_run(&e->transfers, t);
-    else if (transfer_repacks(t))
-        ended = t->order.page_count ? extent_packing_run(&e->transfers, t, buffer)
-                                    : repacking_run(&e->transfers, t, buffer);
-    else
-        ended = partly ? pages_run(&e->demand, t, buffer)
-                       : transfer_run(&e->transfers, t, buffer);
+    bool ended = transfer_run(&e->transfers, t, buffer);
     pthread_mutex_lock(&e->transfers.lock);
     e->transfers.unused[e->transfers.unused_count++] = number;
     return ended;
@@ -228,7 +217,8 @@ static void compose(struct engine *e)
                                         .hints_wait = hints_wait_for,
                                         .may_hint = may_hint,
                                         .may_fill = may_fill,
-                                        .next_fill = next_fill};
+                                        .next_fill = next_fill,
+                                        .pages = &route_pages};
 }
 
 static int make_threads(struct engine *e)

@@ -71,7 +71,7 @@ void pages_go_on(struct demand *d);
 void pages_check(struct demand *d);
 
 /* pages.c */
-bool pages_run(struct demand *d, struct transfer *t, uint8_t *buffer);
+extern const struct route route_pages;
 
 /* page_copies.c */
 int pages_copy(struct demand *d, struct transfer *t, struct page_run run,

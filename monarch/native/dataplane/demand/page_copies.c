@@ -48,13 +48,13 @@ static ssize_t read_piece(struct demand *d, struct transfer *t, uint8_t *buffer,
     while (got < want) {
         size_t piece = health_piece(d->transfers, t, n - got);
         uint64_t began = clock_ns();
-        ssize_t more = read_at(t->source, buffer + got, piece, t->offset + got);
+        ssize_t more = read_at(t->read.fd, buffer + got, piece, t->read.offset + got);
         health_note_step(d->transfers, t);
         if (more <= 0)
             return more ? more : (ssize_t)got;
         health_note_piece(d->transfers, t, (size_t)more, clock_ns() - began);
         got += (size_t)more;
-        progress_store(d->job->requests, t->order.file, piece_of(t->offset + got));
+        progress_store(d->job->requests, t->order.file, piece_of(t->read.offset + got));
     }
     return (ssize_t)got;
 }
@@ -62,14 +62,14 @@ static ssize_t read_piece(struct demand *d, struct transfer *t, uint8_t *buffer,
 /* fetch - the bytes of a run from the origin, which must be what the Catalog says. */
 static int fetch(struct demand *d, struct transfer *t, uint8_t *buffer, size_t want)
 {
-    bool last = t->offset + want == t->original.size;
+    bool last = t->read.offset + want == t->original.size;
     readers_enter(d->transfers, t);
     uint64_t began = clock_ns();
     t->step = MONARCH_STEP_READ;
     ssize_t got = read_piece(d, t, buffer, want + last, want);
     if (got < 0)
         return (int)got;
-    transfer_drop_pages(d->transfers, t, t->offset, (uint64_t)got);
+    transfer_drop_pages(d->transfers, t, t->read.offset, (uint64_t)got);
     if (want >= CHUNK_BYTES)
         transfer_note_read(d->transfers, t, clock_ns() - began,
                            (uint32_t)(want / CHUNK_BYTES));
@@ -86,8 +86,8 @@ static int fetch(struct demand *d, struct transfer *t, uint8_t *buffer, size_t w
 static int verify_piece(struct transfer *t, uint8_t *buffer, size_t n)
 {
     uint64_t digests[CHUNK_BLOCKS];
-    const uint64_t *kept = t->partial->digests + t->offset / BLOCK_BYTES;
-    ssize_t got = read_at(t->target, buffer, n, t->offset);
+    const uint64_t *kept = t->partial->digests + t->read.offset / BLOCK_BYTES;
+    ssize_t got = read_at(t->file.fd, buffer, n, t->read.offset);
     if (got < 0)
         return (int)got;
     if ((size_t)got != n)
@@ -106,17 +106,17 @@ static int finish_extent(struct demand *d, struct transfer *t, uint32_t extent,
     uint64_t end = (uint64_t)(extent + 1) * EXTENT_BYTES;
     end = end < t->original.size ? end : t->original.size;
     t->step = MONARCH_STEP_VERIFY;
-    t->offset = (uint64_t)extent * EXTENT_BYTES;
-    t->digest = d->transfers->options.digests +
+    t->read.offset = (uint64_t)extent * EXTENT_BYTES;
+    t->sum.at = d->transfers->options.digests +
                 d->transfers->options.digest_first[t->order.file] + extent;
-    t->chain = 0;
+    t->sum.chain = 0;
     int rc = extent_begin(d->transfers, t, NULL);
-    while (!rc && t->offset < end) {
-        uint64_t left = end - t->offset;
+    while (!rc && t->read.offset < end) {
+        uint64_t left = end - t->read.offset;
         size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
         rc = verify_piece(t, buffer, n);
         rc = rc ? rc : extent_add(d->transfers, t, buffer, n);
-        t->offset += n;
+        t->read.offset += n;
     }
     rc = rc ? rc : extent_end(t);
     if (!rc)
@@ -207,8 +207,8 @@ static int digest_block(struct demand *d, struct transfer *t, uint32_t block,
 {
     size_t n = (size_t)blocks_bytes(t->original.size, block, 1);
     t->step = MONARCH_STEP_VERIFY;
-    ssize_t got = read_at(t->target, buffer, n,
-                          (uint64_t)block * BLOCK_BYTES - t->shift);
+    ssize_t got = read_at(t->file.fd, buffer, n,
+                          (uint64_t)block * BLOCK_BYTES - t->file.shift);
     if (got < 0)
         return (int)got;
     if ((size_t)got != n)
@@ -253,13 +253,13 @@ static int arrive(struct demand *d, struct transfer *t, struct page_run run,
 int pages_copy(struct demand *d, struct transfer *t, struct page_run run,
                uint8_t *buffer)
 {
-    t->offset = (uint64_t)run.first * PAGE_BYTES;
+    t->read.offset = (uint64_t)run.first * PAGE_BYTES;
     size_t want = (size_t)pages_bytes(t->original.size, run.first, run.count);
     int rc = partial_borrow(d->transfers, t, run.first / EXTENT_PAGES, true);
     rc = rc ? rc : fetch(d, t, buffer, want);
     if (!rc) {
         t->step = MONARCH_STEP_WRITE;
-        rc = file_write_at(t->target, buffer, want, t->offset - t->shift);
+        rc = file_write_at(t->file.fd, buffer, want, t->read.offset - t->file.shift);
     }
     if (rc) {
         partial_unclaim(d->partials, t->partial, run, rc != -ECANCELED);

@@ -1,5 +1,4 @@
-/* pages.c - Transfers of Pages: those that programs request, or all that a large File
- * lacks. */
+/* pages.c - the route of Pages: those that programs request, or all that a large File lacks. */
 #include <errno.h>
 
 #include "dataplane/base/syscalls.h"
@@ -12,9 +11,8 @@
 enum {
     CHUNK_PAGES = CHUNK_BYTES / PAGE_BYTES,
     FETCHED_PAGES_MAX = 2 * EXTENT_PAGES, /* of one File at once */
-    UNFINISHED = 1,
-    UNABLE = 2,
-    ROOMLESS = 3,
+    UNABLE = STEP_ELSEWHERE + 1,
+    ROOMLESS,
 };
 
 /* ---- the Transfer ---------------------------------------------------------------- */
@@ -25,24 +23,35 @@ static bool has_come(const struct transfer *t)
     return t->order.tried == PAGES_HAVE_COME;
 }
 
-static int begin(struct demand *d, struct transfer *t)
+static struct demand *demand_of(const struct transfers *ts)
 {
-    t->begun = true;
+    return ts->unasked.of;
+}
+
+static int check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    struct demand *d = demand_of(ts);
     int rc = partial_enter(d->partials, &t->order, &t->partial);
     if (rc)
         return rc;
-    t->next_page = t->order.first_page;
-    t->end_page = t->order.first_page + t->order.page_count;
+    t->pages.next = t->order.first_page;
+    t->pages.end = t->order.first_page + t->order.page_count;
     if (has_come(t))
-        t->next_page = t->end_page;
+        t->pages.next = t->pages.end;
     table_busy(d->table, true);
-    return transfer_prepare(d->transfers, t);
+    return transfer_check(ts, t, buffer);
+}
+
+/* gather - see partial_gather(); for orders of a whole File. */
+static int gather(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    return t->order.page_count ? 0 : partial_gather(ts, t, buffer);
 }
 
 /* next_count - how many Pages to read next: they end at a multiple of their number. */
 static uint32_t next_count(const struct transfer *t, uint32_t first)
 {
-    uint32_t most = t->chunks * CHUNK_PAGES;
+    uint32_t most = t->read.chunks * CHUNK_PAGES;
     return most - first % most;
 }
 
@@ -53,15 +62,16 @@ static uint32_t rest_of_extent(const struct transfer *t, uint32_t page)
     return all.first + all.count - page;
 }
 
-/* copy_asked - the Pages that programs have requested, which are claimed already. */
+/* copy_asked - the Pages that programs have requested, which are claimed already. It does not yield:
+ * programs may wait for any of them. */
 static int copy_asked(struct demand *d, struct transfer *t, uint8_t *buffer)
 {
     int rc = 0;
-    while (!rc && t->next_page < t->end_page) {
-        uint32_t left = t->end_page - t->next_page;
-        uint32_t most = next_count(t, t->next_page);
-        struct page_run run = {t->next_page, left < most ? left : most};
-        t->next_page += run.count;
+    while (!rc && t->pages.next < t->pages.end) {
+        uint32_t left = t->pages.end - t->pages.next;
+        uint32_t most = next_count(t, t->pages.next);
+        struct page_run run = {t->pages.next, left < most ? left : most};
+        t->pages.next += run.count;
         rc = pages_copy(d, t, run, buffer);
         health_note_step(d->transfers, t);
     }
@@ -131,7 +141,7 @@ static int bring(struct demand *d, struct transfer *t, uint32_t next, uint8_t *b
 {
     struct monarch_order order = t->order;
     uint32_t extent = next / EXTENT_PAGES;
-    struct claiming how = {.through = health_widest(d->transfers, t->queue) - 1};
+    struct claiming how = {.through = health_widest(d->transfers, t->turn.queue) - 1};
     order.first_page = next;
     order.tried = 0;
     bool packed = is_decoded(d, t, extent);
@@ -154,94 +164,61 @@ static int bring(struct demand *d, struct transfer *t, uint32_t next, uint8_t *b
     return sent ? send(d, t, &order, how.unasked) : pages_copy(d, t, run, buffer);
 }
 
-/* bring_missing - all that nobody else copies; as background one piece of it. UNABLE: some
- * of it cannot be brought now. */
+/* bring_missing - the next piece that nobody else copies. STEP_MORE: there may be others. UNABLE:
+ * some of it cannot be brought now. */
 static int bring_missing(struct demand *d, struct transfer *t, uint8_t *buffer)
 {
     for (;;) {
-        uint32_t next = partial_find_next(d->partials, t->partial, t->next_page);
+        uint32_t next = partial_find_next(d->partials, t->partial, t->pages.next);
         if (next == t->partial->pages)
-            return t->unable ? UNABLE : 0;
+            return t->pages.unable ? UNABLE : 0;
         int rc = bring(d, t, next, buffer);
         health_note_step(d->transfers, t);
-        t->unable = t->unable || rc == UNABLE;
-        if (rc == UNABLE ||
-            rc == ROOMLESS) { /* another Extent may have another source */
-            t->next_page = (next / EXTENT_PAGES + 1) * EXTENT_PAGES;
-            continue;
-        }
-        if (rc || order_class(t->order.kind) == CLASS_BACKGROUND)
-            return rc ? rc : UNFINISHED;
+        t->pages.unable = t->pages.unable || rc == UNABLE;
+        if (rc != UNABLE && rc != ROOMLESS)
+            return rc ? rc : STEP_MORE;
+        /* another Extent may have another source */
+        t->pages.next = (next / EXTENT_PAGES + 1) * EXTENT_PAGES;
     }
+}
+
+/* bring_next - brings what was requested, or the next piece of what is missing. */
+static int bring_next(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    if (t->order.page_count)
+        return copy_asked(demand_of(ts), t, buffer);
+    int rc = bring_missing(demand_of(ts), t, buffer);
+    return rc == UNABLE ? 0 : rc;
 }
 
 /* leave - ends a Transfer of fill that can bring nothing more now: it goes on with the File
  * later, unless all that this node keeps of it is there. */
-static int leave(struct demand *d, struct transfer *t, int rc)
+static int leave(struct demand *d, struct transfer *t)
 {
-    if (!rc && t->partial->pieces)
+    if (!t->pages.unable && t->partial->pieces)
         partial_abandon(d->partials, t->partial);
     else
         partial_postpone(d->partials, t->partial);
     return 0;
 }
 
-/* complete - brings what is missing. For programs it waits for what others copy. */
-static int complete(struct demand *d, struct transfer *t, uint8_t *buffer)
+/* await - waits for what others copy. STEP_MORE: what they have given up may be brought. */
+static int await(struct demand *d, struct transfer *t)
 {
-    int rc = partial_gather(d->transfers, t, buffer);
-    rc = rc ? rc : bring_missing(d, t, buffer);
-    bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
-    if ((background || t->partial->pieces) && (!rc || rc == UNABLE))
-        return leave(d, t, rc);
-    while ((!rc || rc == UNABLE) && !job_stopping(d->job)) {
+    int rc = 0;
+    bool changed = false;
+    while (!changed && !job_stopping(d->job)) {
         readers_leave(d->transfers, t);
         pages_want_rest(d, t->partial);
         health_note_wait(t, true);
-        bool changed = partial_await(d->partials, t->partial);
+        changed = partial_await(d->partials, t->partial);
         health_note_wait(t, false);
         if (partial_ended(d->partials, t->partial, &rc))
             return rc;
-        t->next_page = 0;
-        t->unable = false;
-        if (changed)
-            rc = bring_missing(d, t, buffer);
+        t->pages.next = 0;
+        t->pages.unable = false;
     }
-    return rc ? rc : -ECANCELED;
-}
-
-/* give_up - what a Transfer that has failed has claimed and not copied. */
-static void give_up(struct demand *d, struct transfer *t)
-{
-    uint32_t left = t->end_page - t->next_page;
-    if (!t->order.page_count || t->next_page >= t->end_page)
-        return;
-    partial_unclaim(d->partials, t->partial, (struct page_run){t->next_page, left},
-                    true);
-    t->next_page = t->end_page;
-}
-
-/* spares_file - an error of the origin at some Pages, which its other Pages may not have:
- * programs that ask for these get the origin's own answer. */
-static bool spares_file(const struct transfer *t, int rc)
-{
-    return t->order.page_count && t->step == MONARCH_STEP_READ && rc != -ESTALE;
-}
-
-static int end(struct demand *d, struct transfer *t, int rc)
-{
-    struct partial *p = t->partial;
-    partial_return(t);
-    if (!p) /* of Pages: the File has ended before */
-        return t->order.page_count ? 0 : rc;
-    table_busy(d->table, false);
-    give_up(d, t);
-    if (rc && spares_file(t, rc))
-        rc = 0;
-    if (rc && rc != -ECANCELED && !partial_end(d->partials, p, rc))
-        rc = 0; /* another Transfer has told it, or has published the File */
-    partial_leave(d->partials, p, !t->order.page_count);
-    return rc;
+    return changed ? STEP_MORE : -ECANCELED;
 }
 
 /* complete_come - completes an Extent all of whose Pages are present. */
@@ -252,28 +229,58 @@ static int complete_come(struct demand *d, struct transfer *t, uint8_t *buffer)
     return rc ? rc : pages_end_extent(d, t, extent, buffer);
 }
 
-static int run(struct demand *d, struct transfer *t, uint8_t *buffer)
+/* complete - for programs it waits until all Pages are there. */
+static int complete(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    int rc = t->begun ? 0 : begin(d, t);
-    if (rc)
-        return rc;
+    struct demand *d = demand_of(ts);
     if (has_come(t))
         return complete_come(d, t, buffer);
-    return t->order.page_count ? copy_asked(d, t, buffer) : complete(d, t, buffer);
+    if (t->order.page_count)
+        return 0;
+    bool leaves = order_class(t->order.kind) == CLASS_BACKGROUND || t->partial->pieces;
+    return leaves ? leave(d, t) : await(d, t);
 }
 
-/* pages_run - transfer_run() of a large File. */
-bool pages_run(struct demand *d, struct transfer *t, uint8_t *buffer)
+/* give_up - what a Transfer that has failed has claimed and not copied. */
+static void give_up(struct demand *d, struct transfer *t)
 {
-    uint64_t began = clock_ns();
-    int rc = run(d, t, buffer);
-    health_note_step(d->transfers, t);
-    t->ns += clock_ns() - began;
-    if (rc == UNFINISHED) {
-        partial_return(t);
-        return false;
-    }
-    rc = end(d, t, rc);
-    transfer_end(t, rc);
-    return true;
+    uint32_t left = t->pages.end - t->pages.next;
+    if (!t->order.page_count || t->pages.next >= t->pages.end)
+        return;
+    partial_unclaim(d->partials, t->partial, (struct page_run){t->pages.next, left},
+                    true);
+    t->pages.next = t->pages.end;
 }
+
+/* spares_file - an error of the origin at some Pages, which its other Pages may not have:
+ * programs that ask for these get the origin's own answer. */
+static bool spares_file(const struct transfer *t, int rc)
+{
+    return t->order.page_count && t->step == MONARCH_STEP_READ && rc != -ESTALE;
+}
+
+/* settle - returns what Python is to hear of. */
+static int settle(struct transfers *ts, struct transfer *t, int rc)
+{
+    struct demand *d = demand_of(ts);
+    struct partial *p = t->partial;
+    partial_return(t);
+    if (!p) /* of Pages: the File has ended before */
+        return t->order.page_count ? 0 : rc;
+    table_busy(d->table, false);
+    give_up(d, t);
+    if (rc && spares_file(t, rc))
+        rc = 0;
+    if (rc && rc != -ECANCELED && !partial_end(d->partials, p, rc))
+        rc = 0; /* another Transfer has reported it, or has published the File */
+    partial_leave(d->partials, p, !t->order.page_count);
+    return rc;
+}
+
+const struct route route_pages = {
+    .steps = {[TRANSFER_CHECK] = check,
+              [TRANSFER_OPEN] = gather,
+              [TRANSFER_BRING] = bring_next,
+              [TRANSFER_VERIFY] = complete},
+    .settle = settle,
+};

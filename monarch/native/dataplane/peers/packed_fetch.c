@@ -35,7 +35,7 @@ int packed_fetch_begin(struct fetch *f, const struct frame_reply *head)
 /* packed_fetch_add - takes the next bytes. */
 int packed_fetch_add(struct fetch *f, const uint8_t *bytes, size_t n)
 {
-    f->transfer.bytes += n;
+    f->transfer.spent.bytes += n;
     return frame_put(f->transfer.came, bytes, n);
 }
 
@@ -76,7 +76,7 @@ static int store(struct demand *d, struct transfer *t)
     t->frame = t->came;
     t->came = NULL;
     t->leaves_plain = false;
-    __atomic_store_n(t->first_digest, t->frame->digest, __ATOMIC_RELAXED);
+    __atomic_store_n(t->sum.first, t->frame->digest, __ATOMIC_RELAXED);
     return transfer_publish(d->transfers, t);
 }
 
@@ -85,7 +85,7 @@ static int decode_piece(struct demand *d, struct transfer *t, uint32_t number,
                         size_t at, uint8_t *buffer)
 {
     const struct frame *came = t->came;
-    uint64_t left = t->original.size - t->offset;
+    uint64_t left = t->original.size - t->read.offset;
     size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
     uint32_t length = frame_length(came, number);
     const struct packed_piece piece = {packs_codec(d->packs, came->tier, t->order.file),
@@ -136,7 +136,7 @@ static int decode_pieces(struct demand *d, struct transfer *t, uint8_t *buffer)
         rc = decode_piece(d, t, i, at, buffer);
         at += frame_length(t->came, i) & ~FRAME_RAW;
     }
-    progress_store(d->job->requests, t->order.file, progress_of(t->offset));
+    progress_store(d->job->requests, t->order.file, progress_of(t->read.offset));
     return rc;
 }
 
@@ -150,7 +150,7 @@ static int decode(struct demand *d, struct transfer *t)
     if (rc)
         return rc;
     t->step = MONARCH_STEP_VERIFY;
-    if (*t->first_digest != t->came->digest)
+    if (*t->sum.first != t->came->digest)
         return -EBADMSG;
     table_count_unpacked(d->table, t->original.size, clock_ns() - began);
     rc = replica_file_verify(t);

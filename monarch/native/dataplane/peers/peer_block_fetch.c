@@ -125,8 +125,8 @@ static int take(struct demand *d, struct fetch *f, struct block_run run,
     size_t n = (size_t)blocks_bytes(t->original.size, run.first, run.count);
     int rc = partial_borrow(d->transfers, t, run.first / EXTENT_BLOCKS, false);
     t->step = rc ? t->step : MONARCH_STEP_WRITE;
-    uint64_t offset = (uint64_t)run.first * BLOCK_BYTES - t->shift;
-    rc = rc ? rc : file_write_at(t->target, bytes, n, offset);
+    uint64_t offset = (uint64_t)run.first * BLOCK_BYTES - t->file.shift;
+    rc = rc ? rc : file_write_at(t->file.fd, bytes, n, offset);
     partial_return(t);
     if (rc)
         return rc;
@@ -188,7 +188,7 @@ int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_repl
     struct transfer *t = &f->transfer;
     struct block_run run = run_of(f, head->extent);
     t->step = MONARCH_STEP_VERIFY;
-    t->bytes += blocks_bytes(t->original.size, run.first, run.count);
+    t->spent.bytes += blocks_bytes(t->original.size, run.first, run.count);
     int rc = check(r, f, head, run, bytes);
     if (rc)
         return rc;

@@ -48,7 +48,7 @@ int fetch_extent_begin(struct receiver *r, struct fetch *f,
         f->transfer.from = head->ready ? SOURCE_PEER : SOURCE_NONE;
     if (head->packed)
         return packed_fetch_begin(f, head);
-    bool created = f->transfer.target >= 0 || f->transfer.frame;
+    bool created = f->transfer.file.fd >= 0 || f->transfer.frame;
     int rc = created ? 0 : replica_file_create(r->demand->transfers, &f->transfer);
     if (!rc && r->options.sealed)
         rc = extent_begin(r->demand->transfers, &f->transfer, &head->seal);
@@ -65,11 +65,12 @@ int fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *hea
         return block_fetch_add(r, f, head, bytes);
     if (t->came)
         return packed_fetch_add(f, bytes, n);
-    t->bytes += n;
+    t->spent.bytes += n;
     int rc = extent_add(r->demand->transfers, t, bytes, n);
     rc = rc ? rc : replica_file_write(r->demand->transfers, t, bytes, n);
-    t->offset += rc ? 0 : n;
-    progress_store(r->demand->job->requests, t->order.file, progress_of(t->offset));
+    t->read.offset += rc ? 0 : n;
+    progress_store(r->demand->job->requests, t->order.file,
+                   progress_of(t->read.offset));
     return rc;
 }
 
@@ -78,8 +79,8 @@ static bool is_correct(const struct receiver *r, const struct transfer *t,
                        const struct frame_reply *head)
 {
     if (r->options.sealed)
-        return seal_same(t->seal.tag, head->seal.tag);
-    return t->chain == head->digest;
+        return seal_same(t->sum.seal.tag, head->seal.tag);
+    return t->sum.chain == head->digest;
 }
 
 /* fetch_extent_end - verifies an Extent. 1: it was the last one and the File is

@@ -17,13 +17,4 @@ bool deferred_next(struct transfers *ts, bool awaited, struct monarch_order *out
 struct frame *deferred_take(struct transfers *ts, const struct monarch_order *order);
 void deferred_done(struct transfers *ts, const struct frame *plain);
 
-/* deferred_packing.c */
-bool deferred_run(struct transfers *ts, struct transfer *t);
-
-/* transfer_defers - it compresses what a peer has sent plain. */
-static inline bool transfer_defers(const struct transfer *t)
-{
-    return transfer_repacks(t) && t->order.peer != NO_PEER;
-}
-
 #endif

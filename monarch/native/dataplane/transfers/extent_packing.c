@@ -1,4 +1,4 @@
-/* extent_packing.c - Transfers of Extents of large Files: from the Pool into a packed Tier, and
+/* extent_packing.c - the routes of Extents of large Files: from the Pool into a packed Tier, and
  * back when Blocks of them are asked for.
  *
  * A frame has one checksum for all of an Extent, of which a program may want one Block. So
@@ -18,7 +18,7 @@
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
-enum { PIECE_PAGES = PIECE_BYTES / PAGE_BYTES, UNFINISHED = 1 };
+enum { PIECE_PAGES = PIECE_BYTES / PAGE_BYTES };
 
 /* extent_decode_order - makes an order for Pages one that decodes them. */
 void extent_decode_order(const struct transfers *ts, struct monarch_order *order)
@@ -38,11 +38,6 @@ static uint64_t row_of(const struct transfers *ts, const struct transfer *t)
     return packs_row(ts->packs, t->order.file, extent_of(t));
 }
 
-static bool unpacks(const struct transfers *ts, const struct transfer *t)
-{
-    return table_is_pool(ts->table, t->order.tier);
-}
-
 /* ---- into the Tier -------------------------------------------------------------------- */
 
 /* borrow - the file of the Extent in the Pool; the order keeps naming the packed Tier. */
@@ -54,31 +49,40 @@ static int borrow(struct transfers *ts, struct transfer *t)
     return rc;
 }
 
-/* pack_piece - adds the next piece to the frame. */
-static int pack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
-{
-    uint32_t left = t->frame->plain - t->frame->added;
-    size_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
-    uint32_t first = t->order.first_page / BLOCK_PAGES + t->frame->added / BLOCK_BYTES;
-    int rc = borrow(ts, t);
-    if (rc)
-        return rc;
-    if (file_read_at(t->target, buffer, n, t->frame->added) != (ssize_t)n ||
-        !blocks_same(t->partial, first, buffer, n))
-        return -EBADMSG;
-    t->chain = xxh3(buffer, n, t->chain);
-    return packing_write(ts, t, buffer, n);
-}
-
-static int begin_packing(struct transfer *t)
+static int begin_packing(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     uint64_t plain = extent_bytes(t->original.size, extent_of(t));
+    (void)ts, (void)buffer;
     return frame_new(t->order.tier, plain, &t->frame);
 }
 
-/* put - the frame is complete: the Extent is packed from now on. */
-static int put(struct transfers *ts, struct transfer *t)
+/* read_piece - reads the next piece, which must be as it came. */
+static int read_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
+    uint32_t left = t->frame->plain - t->frame->added;
+    uint32_t first = t->order.first_page / BLOCK_PAGES + t->frame->added / BLOCK_BYTES;
+    size_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
+    int rc = job_stopping(ts->job) ? -ECANCELED : borrow(ts, t);
+    if (rc)
+        return rc;
+    t->read.piece = n;
+    bool same = file_read_at(t->file.fd, buffer, n, t->frame->added) == (ssize_t)n &&
+                blocks_same(t->partial, first, buffer, n);
+    return same ? 0 : -EBADMSG;
+}
+
+/* pack_piece - adds it to the frame. */
+static int pack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    t->sum.chain = xxh3(buffer, t->read.piece, t->sum.chain);
+    int rc = packing_write(ts, t, buffer, t->read.piece);
+    return rc || t->frame->added == t->frame->plain ? rc : STEP_MORE;
+}
+
+/* put - the frame is complete: the Extent is packed from now on. */
+static int put(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    (void)buffer;
     const struct packed_frame done = {
         .bytes = t->frame->used, .ns = t->frame->ns, .raw = !t->frame->any_packed};
     if (transfer_written(ts, t))
@@ -87,7 +91,7 @@ static int put(struct transfers *ts, struct transfer *t)
     packing_go_on(ts);
     if (rc)
         return rc;
-    rc = packing_place(ts, t, row_of(ts, t), t->chain);
+    rc = packing_place(ts, t, row_of(ts, t), t->sum.chain);
     if (rc && rc != -ECANCELED)
         report_tier(ts, t, t->order.tier, rc);
     if (rc) {
@@ -97,35 +101,6 @@ static int put(struct transfers *ts, struct transfer *t)
     table_show_extent(ts->table, t->order.file, extent_of(t), t->order.tier + 1u);
     table_count_extent(ts->table, &done, t->frame->plain);
     return 0;
-}
-
-/* pack - 0, -errno or UNFINISHED. */
-static int pack(struct transfers *ts, struct transfer *t, uint8_t *buffer)
-{
-    int rc = t->frame ? 0 : begin_packing(t);
-    while (!rc && t->frame->added < t->frame->plain) {
-        rc = job_stopping(ts->job) ? -ECANCELED : pack_piece(ts, t, buffer);
-        health_note_step(ts, t);
-        if (!rc && order_class(t->order.kind) == CLASS_BACKGROUND)
-            return UNFINISHED;
-    }
-    return rc ? rc : put(ts, t);
-}
-
-/* end_packing - what could not be packed may leave the Pool as it is. What is not what had
- * come leaves it now, and is brought again. */
-static void end_packing(struct transfers *ts, struct transfer *t, int rc)
-{
-    if (rc)
-        table_give_frame(ts->table, &t->order);
-    if (!t->partial)
-        return;
-    if (rc == -EBADMSG) {
-        table_count_dropped(ts->table);
-        partial_give_up_extent(ts->partials, t->partial, extent_of(t));
-    }
-    t->partial->each[extent_of(t)].stays_plain = rc && rc != -EBADMSG;
-    extent_packing_end(ts->partials, t->partial, extent_of(t));
 }
 
 /* ---- out of it ------------------------------------------------------------------------ */
@@ -143,7 +118,7 @@ static int set_run(struct transfers *ts, struct transfer *t, struct page_run run
 {
     uint64_t offset = (uint64_t)run.first * PAGE_BYTES;
     size_t n = (size_t)pages_bytes(t->original.size, run.first, run.count);
-    int rc = file_write_at(t->target, bytes, n, offset - t->shift);
+    int rc = file_write_at(t->file.fd, bytes, n, offset - t->file.shift);
     progress_store(ts->job->requests, t->order.file, run.first + run.count);
     if (rc)
         partial_unclaim(ts->partials, t->partial, run, true);
@@ -189,15 +164,15 @@ static int spread(struct transfers *ts, struct transfer *t, struct page_run piec
 /* unpack_piece - decodes the piece with the next Page that was requested. */
 static int unpack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    struct page_run piece = piece_at(t, t->next_page);
+    struct page_run piece = piece_at(t, t->pages.next);
     uint32_t end = piece.first + piece.count;
-    struct page_run asked = {t->next_page, 0};
+    struct page_run asked = {t->pages.next, 0};
     uint64_t bits[PIECE_BLOCKS];
-    asked.count = (end < t->end_page ? end : t->end_page) - asked.first;
+    asked.count = (end < t->pages.end ? end : t->pages.end) - asked.first;
     extent_claim_piece(ts->partials, t->partial, piece, asked, bits);
     size_t n = (size_t)pages_bytes(t->original.size, piece.first, piece.count);
     uint64_t began = clock_ns();
-    t->next_page += asked.count;
+    t->pages.next += asked.count;
     int rc = packing_decode_at(ts, t, piece.first % EXTENT_PAGES / PIECE_PAGES, buffer);
     if (!rc && !blocks_same(t->partial, piece.first / BLOCK_PAGES, buffer, n))
         rc = -EBADMSG;
@@ -206,13 +181,19 @@ static int unpack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffe
     return rc ? rc : put_rc;
 }
 
-/* unpack - the Pages that were requested, and what their pieces have beside them. */
+static int find_frame(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    (void)buffer;
+    return packing_find(ts, t, row_of(ts, t),
+                        extent_bytes(t->original.size, extent_of(t)));
+}
+
+/* unpack - decodes the Pages that were requested, and what their pieces have beside them. It does not
+ * yield: programs may wait for any of them. */
 static int unpack(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    uint64_t plain = extent_bytes(t->original.size, extent_of(t));
-    int rc = packing_find(ts, t, row_of(ts, t), plain);
-    rc = rc ? rc : partial_borrow(ts, t, extent_of(t), false);
-    while (!rc && t->next_page < t->end_page) {
+    int rc = partial_borrow(ts, t, extent_of(t), false);
+    while (!rc && t->pages.next < t->pages.end) {
         rc = unpack_piece(ts, t, buffer);
         health_note_step(ts, t);
         if (job_stopping(ts->job))
@@ -231,66 +212,91 @@ static bool is_useless(const struct transfer *t, int rc)
 
 /* end_unpacking - a damaged frame is dropped: the Pages come from elsewhere when programs ask
  * for them again. After any other error they read the origin. */
-static void end_unpacking(struct transfers *ts, struct transfer *t, int rc)
+/* drop_frame - forgets a frame, unless it has moved to another place. */
+static void drop_frame(struct transfers *ts, const struct transfer *t)
 {
-    if (is_useless(t, rc) &&
-        !packs_moved(ts->packs, row_of(ts, t), &t->unpacking.place)) {
-        extent_forget(ts->partials, t->order.file, extent_of(t));
-        if (t->unpacking.place.segment) /* else it had left before */
-            table_count_dropped(ts->table);
-    }
-    if (!t->partial || t->next_page >= t->end_page)
+    if (packs_moved(ts->packs, row_of(ts, t), &t->unpacking.place))
         return;
-    struct page_run left = {t->next_page, t->end_page - t->next_page};
-    partial_unclaim(ts->partials, t->partial, left, rc != -EBADMSG && rc != -ECANCELED);
+    extent_forget(ts->partials, t->order.file, extent_of(t));
+    if (t->unpacking.place.segment) /* else it had left before */
+        table_count_dropped(ts->table);
 }
 
 /* ---- both ------------------------------------------------------------------------------ */
 
-static int begin(struct transfers *ts, struct transfer *t)
+static int check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    t->begun = true;
-    t->next_page = t->order.first_page;
-    t->end_page = t->next_page + t->order.page_count;
+    if (!ts->packs || !ts->partials->count)
+        return -EINVAL;
+    t->pages.next = t->order.first_page;
+    t->pages.end = t->pages.next + t->order.page_count;
     int rc = partial_enter(ts->partials, &t->order, &t->partial);
     if (rc)
         return rc;
     table_busy(ts->table, true);
-    return transfer_prepare(ts, t);
+    return transfer_check(ts, t, buffer);
 }
 
-static void end(struct transfers *ts, struct transfer *t, bool out, int rc)
+/* leave - ends the use of the partial Replica. That a File was written, a Transfer from the origin
+ * reports. */
+static void leave(struct transfers *ts, struct transfer *t)
 {
-    partial_return(t);
-    if (out)
-        end_unpacking(ts, t, rc);
-    else
-        end_packing(ts, t, rc);
     if (!t->partial)
         return;
     table_busy(ts->table, false);
     partial_leave(ts->partials, t->partial, false);
 }
 
-/* extent_packing_run - continues such a Transfer, as transfer_run() does others. That a File
- * was written, a Transfer from the origin tells. */
-bool extent_packing_run(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+/* end_packing - what could not be packed may leave the Pool as it is. What is not what had come
+ * leaves it now, and is brought again. */
+static int end_packing(struct transfers *ts, struct transfer *t, int rc)
 {
-    uint64_t began = clock_ns();
-    if (!ts->packs || !ts->partials->count) {
-        transfer_end(t, -EINVAL);
-        return true;
+    partial_return(t);
+    if (!ts->packs || !ts->partials->count)
+        return rc;
+    if (rc)
+        table_give_frame(ts->table, &t->order);
+    if (t->partial && rc == -EBADMSG) {
+        table_count_dropped(ts->table);
+        partial_give_up_extent(ts->partials, t->partial, extent_of(t));
     }
-    bool out = unpacks(ts, t);
-    int rc = t->begun ? 0 : begin(ts, t);
-    if (!rc)
-        rc = out ? unpack(ts, t, buffer) : pack(ts, t, buffer);
-    t->ns += clock_ns() - began;
-    if (rc == UNFINISHED) {
-        partial_return(t);
-        return false;
+    if (t->partial) {
+        t->partial->each[extent_of(t)].stays_plain = rc && rc != -EBADMSG;
+        extent_packing_end(ts->partials, t->partial, extent_of(t));
     }
-    end(ts, t, out, rc);
-    transfer_end(t, 0);
-    return true;
+    leave(ts, t);
+    return 0;
 }
+
+/* end_unpacking - a damaged frame is dropped: the Pages come from elsewhere when programs ask for
+ * them again. After any other error they read the origin. */
+static int end_unpacking(struct transfers *ts, struct transfer *t, int rc)
+{
+    partial_return(t);
+    if (!ts->packs || !ts->partials->count)
+        return rc;
+    if (is_useless(t, rc))
+        drop_frame(ts, t);
+    struct page_run left = {t->pages.next, t->pages.end - t->pages.next};
+    if (t->partial && left.count)
+        partial_unclaim(ts->partials, t->partial, left,
+                        rc != -EBADMSG && rc != -ECANCELED);
+    leave(ts, t);
+    return 0;
+}
+
+const struct route route_extent_pool = {
+    .steps = {[TRANSFER_CHECK] = check,
+              [TRANSFER_OPEN] = begin_packing,
+              [TRANSFER_BRING] = read_piece,
+              [TRANSFER_WRITE] = pack_piece,
+              [TRANSFER_COMMIT] = put},
+    .settle = end_packing,
+};
+
+const struct route route_extent_frame = {
+    .steps = {[TRANSFER_CHECK] = check,
+              [TRANSFER_OPEN] = find_frame,
+              [TRANSFER_BRING] = unpack},
+    .settle = end_unpacking,
+};

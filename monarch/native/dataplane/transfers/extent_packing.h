@@ -4,7 +4,6 @@
 
 #include "dataplane/transfers/transfer.h"
 
-bool extent_packing_run(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 void extent_decode_order(const struct transfers *ts, struct monarch_order *order);
 
 #endif

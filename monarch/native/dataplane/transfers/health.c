@@ -28,10 +28,10 @@ enum {
  * the thread that runs it. */
 void health_note_step(struct transfers *ts, struct transfer *t)
 {
-    struct root_queue *q = &ts->roots[t->queue];
+    struct root_queue *q = &ts->roots[t->turn.queue];
     uint64_t now = clock_ns();
-    uint64_t took = now -
-                    atomic_exchange_explicit(&t->moved_ns, now, memory_order_relaxed);
+    uint64_t took = now - atomic_exchange_explicit(&t->turn.moved_ns, now,
+                                                   memory_order_relaxed);
     if (took < SILENT_MAX_NS &&
         took > atomic_load_explicit(&q->slowest_ns, memory_order_relaxed))
         atomic_store_explicit(&q->slowest_ns, took, memory_order_relaxed);
@@ -42,8 +42,8 @@ void health_note_step(struct transfers *ts, struct transfer *t)
  * origin answers, only those show that read it. */
 void health_note_wait(struct transfer *t, bool waits)
 {
-    atomic_store_explicit(&t->moved_ns, clock_ns(), memory_order_relaxed);
-    atomic_store_explicit(&t->waits, waits, memory_order_relaxed);
+    atomic_store_explicit(&t->turn.moved_ns, clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&t->turn.waits, waits, memory_order_relaxed);
 }
 
 /* piece_of - of a queue; 0 in it stands for the first piece. */
@@ -57,7 +57,7 @@ static uint32_t piece_of(const struct root_queue *q)
  * so that each piece shows progress. */
 size_t health_piece(const struct transfers *ts, const struct transfer *t, size_t n)
 {
-    uint32_t piece = piece_of(&ts->roots[t->queue]);
+    uint32_t piece = piece_of(&ts->roots[t->turn.queue]);
     return n < piece ? n : piece;
 }
 
@@ -101,7 +101,7 @@ uint32_t health_widest(const struct transfers *ts, uint32_t root)
 void health_note_piece(struct transfers *ts, const struct transfer *t, size_t n,
                        uint64_t ns)
 {
-    struct root_queue *q = &ts->roots[t->queue];
+    struct root_queue *q = &ts->roots[t->turn.queue];
     uint32_t piece = piece_of(q), next = piece;
     note_cost(q, n, ns);
     if (ns > PIECE_NS)
@@ -121,14 +121,14 @@ static uint64_t silence_max(const struct root_queue *q)
 
 static bool waits(const struct transfer *t)
 {
-    return atomic_load_explicit(&t->waits, memory_order_relaxed);
+    return atomic_load_explicit(&t->turn.waits, memory_order_relaxed);
 }
 
 /* hangs - the current call of a Transfer takes longer than silence_max(). */
 static bool hangs(const struct root_queue *q, const struct transfer *t, uint64_t now)
 {
-    uint64_t moved = atomic_load_explicit(&t->moved_ns, memory_order_relaxed);
-    return t->running && !waits(t) && moved + silence_max(q) < now;
+    uint64_t moved = atomic_load_explicit(&t->turn.moved_ns, memory_order_relaxed);
+    return t->turn.running && !waits(t) && moved + silence_max(q) < now;
 }
 
 /* set_busy - tells programs not to wait for Files of this root, or to wait again. */
@@ -142,7 +142,7 @@ static void set_busy(struct transfers *ts, uint32_t root, bool busy)
         }
     for (uint32_t i = 0; i < ts->transfer_count; i++) {
         const struct transfer *t = &ts->transfers[i];
-        if (t->queue == root && t->order.file != NONE32)
+        if (t->turn.queue == root && t->order.file != NONE32)
             replica_state_set_busy(ts->job->catalog, t->order.file, busy);
     }
 }
@@ -153,8 +153,8 @@ static void set_lost(struct transfers *ts, uint32_t root, uint64_t now)
     struct root_queue *q = &ts->roots[root];
     for (uint32_t i = 0; i < ts->transfer_count; i++) {
         struct transfer *t = &ts->transfers[i];
-        if (t->queue == root && !t->lost && hangs(q, t, now)) {
-            t->lost = true;
+        if (t->turn.queue == root && !t->turn.lost && hangs(q, t, now)) {
+            t->turn.lost = true;
             q->lost++;
             q->running--;
             q->background_begun -= order_class(t->order.kind) == CLASS_BACKGROUND;
@@ -173,7 +173,7 @@ static bool is_silent(const struct transfers *ts, uint32_t root, uint64_t now)
     uint32_t hung = 0, waiting = 0;
     for (uint32_t i = 0; i < ts->transfer_count; i++) {
         const struct transfer *t = &ts->transfers[i];
-        bool runs = t->queue == root && t->running && !t->lost;
+        bool runs = t->turn.queue == root && t->turn.running && !t->turn.lost;
         hung += runs && hangs(q, t, now);
         waiting += runs && waits(t);
     }
@@ -208,7 +208,7 @@ static struct monarch_health check_roots(struct transfers *ts, uint64_t now)
         found.stalled |= (uint64_t)check_root(ts, root, now) << root;
     for (uint32_t i = 0; i < ts->transfer_count; i++) {
         const struct transfer *t = &ts->transfers[i];
-        if (!t->running || !hangs(&ts->roots[t->queue], t, now))
+        if (!t->turn.running || !hangs(&ts->roots[t->turn.queue], t, now))
             continue;
         if (order_class(t->order.kind) == CLASS_DEMAND)
             found.stuck_demand++;

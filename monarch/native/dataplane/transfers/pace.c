@@ -42,9 +42,10 @@ uint32_t pace_background(const struct transfers *ts, uint64_t now)
 void pace_read(struct transfers *ts, struct transfer *t)
 {
     bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
-    uint64_t bytes = t->bytes - t->counted_bytes, ns = t->ns - t->counted_ns;
-    t->counted_bytes = t->bytes;
-    t->counted_ns = t->ns;
+    uint64_t bytes = t->spent.bytes - t->spent.counted_bytes,
+             ns = t->spent.ns - t->spent.counted_ns;
+    t->spent.counted_bytes = t->spent.bytes;
+    t->spent.counted_ns = t->spent.ns;
     if (transfer_is_local(t) ||
         (t->original.size && !bytes)) /* the bytes came from peers */
         return;
@@ -52,7 +53,8 @@ void pace_read(struct transfers *ts, struct transfer *t)
     ts->pace[PACE_BYTES] += bytes;
     ts->pace[PACE_NS] += ns;
     ts->pace[PACE_FILL_NS] += background ? ns : 0;
-    ts->pace[PACE_STALE] += (background ? t->chunk_limits : t->limits) != ts->limits;
+    ts->pace[PACE_STALE] += (background ? t->turn.chunk_limits : t->turn.limits) !=
+                            ts->limits;
 }
 
 static void note_slow(struct transfers *ts, const struct transfer *t)
@@ -60,22 +62,23 @@ static void note_slow(struct transfers *ts, const struct transfer *t)
     uint32_t least = 0;
     for (uint32_t i = 1; i < SLOWEST_MAX; i++)
         least = ts->slowest[i].ns < ts->slowest[least].ns ? i : least;
-    if (t->ns > ts->slowest[least].ns)
-        ts->slowest[least] = (struct slow_copy){t->order.file, t->bytes, t->ns};
+    if (t->spent.ns > ts->slowest[least].ns)
+        ts->slowest[least] = (struct slow_copy){t->order.file, t->spent.bytes,
+                                                t->spent.ns};
 }
 
 /* pace_file - counts a copy that has ended. */
 void pace_file(struct transfers *ts, struct transfer *t)
 {
-    bool nothing = t->partial && !t->bytes; /* its Blocks came from peers */
+    bool nothing = t->partial && !t->spent.bytes; /* its Blocks came from peers */
     if (t->completion.status || transfer_is_local(t) || transfer_shares(t) || nothing)
         return;
     pace_read(ts, t);
     ts->pace[PACE_FILES]++;
     note_slow(ts, t);
-    const struct demand_time took = {t->bytes, t->ns};
-    if (order_class(t->order.kind) == CLASS_DEMAND && t->limits == ts->limits &&
-        t->bytes < CHUNK_BYTES)
+    const struct demand_time took = {t->spent.bytes, t->spent.ns};
+    if (order_class(t->order.kind) == CLASS_DEMAND && t->turn.limits == ts->limits &&
+        t->spent.bytes < CHUNK_BYTES)
         ring_push(&ts->demands, &took);
 }
 
@@ -84,9 +87,9 @@ void pace_chunk(struct transfers *ts, struct transfer *t, uint64_t ns)
 {
     const struct demand_time took = {CHUNK_BYTES, ns};
     pthread_mutex_lock(&ts->lock);
-    if (t->chunk_limits == ts->limits)
+    if (t->turn.chunk_limits == ts->limits)
         ring_push(&ts->demands, &took);
-    t->chunk_limits = ts->limits;
+    t->turn.chunk_limits = ts->limits;
     pthread_mutex_unlock(&ts->lock);
 }
 
@@ -106,9 +109,9 @@ static void throttle_charge(struct throttle *t, uint64_t bytes, uint64_t now)
 static uint64_t chunk_bytes(const struct transfers *ts, const struct transfer *t)
 {
     const struct entry *file = catalog_entry(ts->job->catalog, t->order.file, NULL);
-    if (transfer_is_local(t) || !file)
+    if (transfer_is_local(t) || transfer_shares(t) || !file)
         return 0;
-    uint64_t left = t->begun ? t->original.size - t->offset : file->size;
+    uint64_t left = t->route ? t->original.size - t->read.offset : file->size;
     return left < CHUNK_BYTES ? left : CHUNK_BYTES;
 }
 

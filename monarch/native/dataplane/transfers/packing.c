@@ -59,7 +59,7 @@ struct frame_head packing_head(const struct transfers *ts, const struct transfer
     struct frame_head head;
     packs_head(packs_codec(ts->packs, tier, t->order.file), &head);
     head.plain = (uint32_t)t->original.size;
-    frame_name(t->name, head.name);
+    frame_name(t->file.name, head.name);
     return head;
 }
 
@@ -107,7 +107,7 @@ int packing_publish(struct transfers *ts, struct transfer *t)
     packing_go_on(ts);
     if (rc)
         return rc == -ENOSPC ? 0 : rc;
-    rc = packing_place(ts, t, packs_row(ts->packs, order.file, 0), *t->first_digest);
+    rc = packing_place(ts, t, packs_row(ts->packs, order.file, 0), *t->sum.first);
     if (rc) {
         table_give_packed(ts->table, &order, &done);
         return rc;

@@ -34,7 +34,6 @@ bool packing_next(struct transfers *ts, struct monarch_order *out);
 void packing_undo(struct transfers *ts, const struct monarch_order *order);
 
 /* repacking.c */
-bool repacking_run(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 int packing_find(struct transfers *ts, struct transfer *t, uint64_t row,
                  uint64_t plain);
 int packing_decode_at(struct transfers *ts, struct transfer *t, uint32_t piece,

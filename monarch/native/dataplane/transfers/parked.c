@@ -14,7 +14,7 @@ void parked_add(struct root_queue *q, struct transfer *t)
     struct transfer *other, *next = t;
     for (uint32_t n = q->parked.count; n; n--) {
         ring_pop(&q->parked, &other);
-        if (next == t && other->age > t->age) {
+        if (next == t && other->turn.age > t->turn.age) {
             ring_push(&q->parked, &next);
             next = NULL;
         }
@@ -33,9 +33,10 @@ struct root_queue *parked_oldest(const struct transfers *ts)
     for (uint32_t i = 0; i < ts->job->root_count; i++) {
         struct root_queue *q = &ts->roots[i];
         struct transfer *const *first = ring_peek(&q->parked);
-        if (!first || q->stalled || (*first)->age >= age || !root_has_thread(ts, q))
+        if (!first || q->stalled || (*first)->turn.age >= age ||
+            !root_has_thread(ts, q))
             continue;
-        age = (*first)->age;
+        age = (*first)->turn.age;
         found = q;
     }
     return found;
@@ -61,7 +62,7 @@ struct transfer *parked_take_awaited(struct transfers *ts)
             continue;
         for (uint32_t n = q->parked.count; n; n--) {
             ring_pop(&q->parked, &t);
-            if (!found && (t->wanted || job_awaits(ts->job, t->order.file)))
+            if (!found && (t->turn.wanted || job_awaits(ts->job, t->order.file)))
                 found = t;
             else
                 ring_push(&q->parked, &t);

@@ -16,12 +16,12 @@ static int create(struct transfer *t, const struct partial *p)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL;
     t->step = MONARCH_STEP_CREATE;
-    int fd = file_openat(t->tier, p->name, flags, 0400);
-    if (fd == -EEXIST && unlinkat(t->tier, p->name, 0) == 0)
-        fd = file_openat(t->tier, p->name, flags, 0400);
+    int fd = file_openat(t->file.dir, p->name, flags, 0400);
+    if (fd == -EEXIST && unlinkat(t->file.dir, p->name, 0) == 0)
+        fd = file_openat(t->file.dir, p->name, flags, 0400);
     if (fd >= 0 && ftruncate(fd, (off_t)t->original.size)) {
         int error = -errno;
-        unlinkat(t->tier, p->name, 0);
+        unlinkat(t->file.dir, p->name, 0);
         close(fd);
         return error;
     }
@@ -31,11 +31,11 @@ static int create(struct transfer *t, const struct partial *p)
 /* reopen - the file once more, which is read-only for all but root. */
 static int reopen(const struct transfer *t, const struct partial *p)
 {
-    int fd = file_openat(t->tier, p->name, O_RDWR, 0);
-    if (fd != -EACCES || fchmodat(t->tier, p->name, 0600, 0))
+    int fd = file_openat(t->file.dir, p->name, O_RDWR, 0);
+    if (fd != -EACCES || fchmodat(t->file.dir, p->name, 0600, 0))
         return fd;
-    fd = file_openat(t->tier, p->name, O_RDWR, 0);
-    int rc = fchmodat(t->tier, p->name, 0400, 0) ? -errno : 0;
+    fd = file_openat(t->file.dir, p->name, O_RDWR, 0);
+    int rc = fchmodat(t->file.dir, p->name, 0400, 0) ? -errno : 0;
     if (rc && fd >= 0)
         close(fd);
     return rc && fd >= 0 ? rc : fd;
@@ -51,7 +51,7 @@ static int open_target(struct transfer *t, struct partial *p, struct part_file *
     if (fd < 0)
         return fd;
     int rc = fstat(fd, &st) ? -errno : 0;
-    if (!rc && (st.st_dev != t->tier_dev || (f->ino && st.st_ino != f->ino) ||
+    if (!rc && (st.st_dev != t->file.dev || (f->ino && st.st_ino != f->ino) ||
                 (uint64_t)st.st_size != t->original.size))
         rc = -EBADMSG;
     if (rc) {
@@ -69,9 +69,9 @@ static int open_extent(struct transfer *t, const struct partial *p, uint32_t ext
     memcpy(name, p->name, REPLICA_NAME_BYTES);
     presence_extent_name(extent, name);
     t->step = MONARCH_STEP_CREATE;
-    int fd = file_openat(t->tier, name, O_RDWR | O_CREAT, 0600);
-    t->shift = (uint64_t)extent * EXTENT_BYTES;
-    t->own_target = fd >= 0;
+    int fd = file_openat(t->file.dir, name, O_RDWR | O_CREAT, 0600);
+    t->file.shift = (uint64_t)extent * EXTENT_BYTES;
+    t->file.is_own = fd >= 0;
     return fd;
 }
 
@@ -88,13 +88,13 @@ static int open_files(struct transfers *ts, struct transfer *t, uint32_t extent,
             return rc;
         if (!atomic_load(&p->from_origin))
             p->drops_pages = t->original.drops_pages;
-        partial_opened(ts->partials, &p->source, t->source);
+        partial_opened(ts->partials, &p->source, t->read.fd);
     }
     if (tier >= TIERS_MAX || ts->job->tiers[tier] < 0)
         return -ECANCELED;          /* it has gone since it was claimed */
     t->order.tier = (uint16_t)tier; /* by which a failure is judged */
-    t->tier = ts->job->tiers[tier];
-    t->tier_dev = ts->job->catalog->tiers[tier].dev;
+    t->file.dir = ts->job->tiers[tier];
+    t->file.dev = ts->job->catalog->tiers[tier].dev;
     if (place & PLACE_FILE)
         return open_extent(t, p, extent);
     struct part_file *f = &p->files[tier];
@@ -113,8 +113,8 @@ int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
     partial_return(t);
     pthread_mutex_lock(&p->opening);
     int target = open_files(ts, t, extent, source);
-    t->source = target < 0 || !source ? -1 : p->source;
-    t->target = target < 0 ? -1 : target;
+    t->read.fd = target < 0 || !source ? -1 : p->source;
+    t->file.fd = target < 0 ? -1 : target;
     t->original.drops_pages = p->drops_pages;
     pthread_mutex_unlock(&p->opening);
     return target < 0 ? target : 0;
@@ -123,9 +123,9 @@ int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
 /* partial_return - the Transfer needs the files no longer. */
 void partial_return(struct transfer *t)
 {
-    if (t->own_target)
-        close(t->target);
-    t->own_target = false;
-    t->source = t->target = -1;
-    t->shift = 0;
+    if (t->file.is_own)
+        close(t->file.fd);
+    t->file.is_own = false;
+    t->read.fd = t->file.fd = -1;
+    t->file.shift = 0;
 }

@@ -51,7 +51,7 @@ static int move_run(struct transfers *ts, struct transfer *t, int from,
         return 0;
     progress_store(ts->job->requests, t->order.file, run.first + run.count);
     t->step = MONARCH_STEP_WRITE;
-    int rc = file_write_at(t->target, buffer, n, at);
+    int rc = file_write_at(t->file.fd, buffer, n, at);
     if (!rc && partial_came_again(ts->partials, p, pages))
         partial_hand_complete(ts->partials, &t->order, run.first / EXTENT_BLOCKS);
     return rc;

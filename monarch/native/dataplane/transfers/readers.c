@@ -29,10 +29,10 @@ static struct reader_counts count(const struct transfers *ts)
     struct reader_counts found = {0};
     for (uint32_t i = 0; i < ts->transfer_count; i++) {
         const struct transfer *t = &ts->transfers[i];
-        bool counts = !t->lost && !ts->roots[t->queue].stalled;
+        bool counts = !t->turn.lost && !ts->roots[t->turn.queue].stalled;
         bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
-        found.waiting += counts && t->awaits_token;
-        found.reading[background] += counts && t->has_token;
+        found.waiting += counts && t->turn.awaits_token;
+        found.reading[background] += counts && t->turn.has_token;
     }
     return found;
 }
@@ -58,7 +58,8 @@ static bool has_turn(const struct transfers *ts, const struct transfer *t)
     uint32_t taken = now.reading[CLASS_DEMAND] + now.reading[CLASS_BACKGROUND];
     for (uint32_t i = 0; i < ts->transfer_count; i++) {
         const struct transfer *other = &ts->transfers[i];
-        taken += other->awaits_token && other != t && other->age < t->age;
+        taken += other->turn.awaits_token && other != t &&
+                 other->turn.age < t->turn.age;
     }
     return taken < ts->readers.limit;
 }
@@ -68,11 +69,11 @@ static bool wait_for_turn(struct transfers *ts, struct transfer *t)
 {
     const struct timespec until = clock_timespec(clock_ns() + TOKEN_WAIT_NS);
     int rc = 0;
-    t->awaits_token = true;
+    t->turn.awaits_token = true;
     note_most(ts);
     while (!has_turn(ts, t) && !rc)
         rc = pthread_cond_timedwait(&ts->readers.freed, &ts->lock, &until);
-    t->awaits_token = false;
+    t->turn.awaits_token = false;
     return has_turn(ts, t);
 }
 
@@ -102,7 +103,7 @@ void readers_reserve(struct transfers *ts, struct transfer *t)
 {
     if (!is_limited(ts) || transfer_is_local(t))
         return;
-    t->has_token = true;
+    t->turn.has_token = true;
     note_most(ts);
 }
 
@@ -112,8 +113,8 @@ void readers_enter(struct transfers *ts, struct transfer *t)
     if (!is_limited(ts) || transfer_is_local(t))
         return;
     pthread_mutex_lock(&ts->lock);
-    bool right = t->has_token || wait_for_turn(ts, t);
-    t->has_token = true;
+    bool right = t->turn.has_token || wait_for_turn(ts, t);
+    t->turn.has_token = true;
     pthread_mutex_unlock(&ts->lock);
     if (!right)
         count_without(ts->table);
@@ -122,9 +123,9 @@ void readers_enter(struct transfers *ts, struct transfer *t)
 /* readers_give_back - gives the token back, if it has one. */
 void readers_give_back(struct transfers *ts, struct transfer *t)
 {
-    if (!t->has_token)
+    if (!t->turn.has_token)
         return;
-    t->has_token = false;
+    t->turn.has_token = false;
     pthread_cond_broadcast(&ts->readers.freed);
 }
 

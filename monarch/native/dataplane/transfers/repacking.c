@@ -1,4 +1,4 @@
-/* repacking.c - Transfers between a packed Tier and the Pool, both ways.
+/* repacking.c - the routes of small Files between a packed Tier and the Pool, both ways.
  *
  * A packed File that is asked for is decoded into the Pool, once for all programs that open it
  * there. A File that a program has waited for is packed from the Pool.
@@ -13,7 +13,13 @@
 #include "dataplane/extents/table.h"
 #include "dataplane/media/codec.h"
 #include "dataplane/media/seal.h"
+#include "dataplane/transfers/deferred.h"
 #include "shared/progress.h"
+
+static uint64_t row_of(const struct transfers *ts, const struct transfer *t)
+{
+    return packs_row(ts->packs, t->order.file, 0);
+}
 
 /* note_unread - what cannot be read of a frame is as what is damaged: the medium of its Tier, of
  * which Python hears, is not that of the Transfer. */
@@ -50,41 +56,34 @@ int packing_find(struct transfers *ts, struct transfer *t, uint64_t row, uint64_
     return found && plain <= EXTENT_BYTES ? 0 : -EBADMSG;
 }
 
-static int begin_unpacking(struct transfers *ts, struct transfer *t)
+static int open_frame(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    uint64_t row = packs_row(ts->packs, t->order.file, 0);
+    (void)buffer;
     t->from = SOURCE_PACK;
-    int rc = packing_find(ts, t, row, t->original.size);
+    int rc = packing_find(ts, t, row_of(ts, t), t->original.size);
     return rc ? rc : replica_file_create(ts, t);
 }
 
-/* begin_packing - opens the Replica in the Pool. -ECANCELED: it has gone. */
-static int begin_packing(struct transfers *ts, struct transfer *t)
+/* open_pooled - opens the Replica in the Pool. -ECANCELED: it has gone. */
+static int open_pooled(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     struct stat st;
     uint32_t pool = ts->table->options.tiers;
+    (void)buffer;
     t->step = MONARCH_STEP_OPEN;
-    t->source = file_openat(ts->job->tiers[pool], t->name, O_RDONLY | O_NONBLOCK, 0);
-    if (t->source < 0)
+    t->read.fd = file_openat(ts->job->tiers[pool], t->file.name, O_RDONLY | O_NONBLOCK,
+                             0);
+    if (t->read.fd < 0)
         return -ECANCELED;
-    if (fstat(t->source, &st) || (uint64_t)st.st_size != t->original.size)
+    if (fstat(t->read.fd, &st) || (uint64_t)st.st_size != t->original.size)
         return -ECANCELED;
     return packing_create(t);
 }
 
-static bool unpacks(const struct transfers *ts, const struct transfer *t)
+static int check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    return table_is_pool(ts->table, t->order.tier);
-}
-
-static int begin(struct transfers *ts, struct transfer *t)
-{
-    int rc = transfer_prepare(ts, t);
-    if (!rc && !ts->packs)
-        rc = -EINVAL;
-    if (rc)
-        return rc;
-    return unpacks(ts, t) ? begin_unpacking(ts, t) : begin_packing(ts, t);
+    int rc = transfer_check(ts, t, buffer);
+    return rc || ts->packs ? rc : -EINVAL;
 }
 
 /* decode - the next piece of a frame, into the buffer. */
@@ -118,118 +117,164 @@ int packing_decode_at(struct transfers *ts, struct transfer *t, uint32_t piece,
     return decode(ts, t, buffer, left < PIECE_BYTES ? left : PIECE_BYTES);
 }
 
-/* read_plain - the next piece of a Replica in the Pool. */
-static int read_plain(struct transfer *t, uint8_t *buffer, size_t n)
+/* brought - notes the next piece. Nobody needs it if the job ends, or if the File was written. */
+static int brought(struct transfers *ts, struct transfer *t, size_t n)
 {
-    t->step = MONARCH_STEP_READ;
-    ssize_t got = file_read(t->source, buffer, n, n);
-    return got == (ssize_t)n ? 0 : -ECANCELED;
-}
-
-/* step - the next piece, of PIECE_BYTES at most. */
-static int step(struct transfers *ts, struct transfer *t, uint8_t *buffer)
-{
-    uint64_t left = t->original.size - t->offset, began = clock_ns();
-    size_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
-    int rc = unpacks(ts, t) ? decode(ts, t, buffer, n) : read_plain(t, buffer, n);
-    if (unpacks(ts, t))
-        t->unpack_ns += clock_ns() - began;
+    t->read.piece = n;
     if (job_stopping(ts->job))
         return -ECANCELED;
-    if (!rc && transfer_written(ts, t))
-        rc = -ESTALE;
-    rc = rc ? rc : transfer_add(ts, t, buffer, n);
-    progress_store(ts->job->requests, t->order.file, progress_of(t->offset));
-    return rc;
+    return transfer_written(ts, t) ? -ESTALE : 0;
+}
+
+static size_t next_bytes(const struct transfer *t)
+{
+    uint64_t left = t->original.size - t->read.offset;
+    return left < PIECE_BYTES ? left : PIECE_BYTES;
+}
+
+static int decode_next(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    size_t n = next_bytes(t);
+    uint64_t began = clock_ns();
+    int rc = n ? decode(ts, t, buffer, n) : 0;
+    t->spent.unpack_ns += clock_ns() - began;
+    return rc ? rc : brought(ts, t, n);
+}
+
+static int read_pooled(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    size_t n = next_bytes(t);
+    t->step = MONARCH_STEP_READ;
+    ssize_t got = n ? file_read(t->read.fd, buffer, n, n) : 0;
+    return got == (ssize_t)n ? brought(ts, t, n) : -ECANCELED;
 }
 
 /* verify - what was decoded must be what was packed. */
-static int verify(struct transfers *ts, struct transfer *t)
+static int verify(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
+    (void)buffer;
     t->step = MONARCH_STEP_VERIFY;
-    if (*t->first_digest != t->unpacking.head.digest)
+    if (*t->sum.first != t->unpacking.head.digest)
         return -EBADMSG;
-    table_count_unpacked(ts->table, t->original.size, t->unpack_ns);
+    table_count_unpacked(ts->table, t->original.size, t->spent.unpack_ns);
     return replica_file_verify(t);
-}
-
-enum { UNFINISHED = 1 };
-
-/* run - 0, -errno or UNFINISHED. */
-static int run(struct transfers *ts, struct transfer *t, uint8_t *buffer)
-{
-    int rc = t->begun ? 0 : begin(ts, t);
-    while (!rc && t->offset < t->original.size) {
-        rc = step(ts, t, buffer);
-        health_note_step(ts, t);
-        if (!rc && order_class(t->order.kind) == CLASS_BACKGROUND &&
-            t->offset < t->original.size)
-            return UNFINISHED;
-    }
-    if (!rc && unpacks(ts, t))
-        rc = verify(ts, t);
-    return rc ? rc : transfer_publish(ts, t);
 }
 
 /* has_left - the frame was not found, or is not where it was: nothing is wrong with it. */
 static bool has_left(struct transfers *ts, const struct transfer *t)
 {
     const struct frame_place *found = &t->unpacking.place;
-    return unpacks(ts, t) &&
-           (!found->segment ||
-            packs_moved(ts->packs, packs_row(ts->packs, t->order.file, 0), found));
+    return !found->segment || packs_moved(ts->packs, row_of(ts, t), found);
 }
 
-/* drop_copy - nothing is left of what was decoded. */
+/* drop_copy - removes what was decoded. */
 static void drop_copy(struct transfer *t)
 {
-    seal_drop(&t->sealing);
-    if (t->target >= 0)
-        close(t->target);
-    if (t->named)
-        unlinkat(t->tier, t->temporary, 0);
-    t->target = -1;
-    t->named = t->begun = false;
-    t->offset = t->chain = 0;
+    seal_drop(&t->sum.sealing);
+    if (t->file.fd >= 0)
+        close(t->file.fd);
+    if (t->file.named)
+        unlinkat(t->file.dir, t->file.temporary, 0);
+    t->file.fd = -1;
+    t->file.named = false;
+    t->read.offset = t->sum.chain = 0;
+    t->sum.at = t->sum.first;
 }
 
-/* start_over - the frame was moved while it was read: it is read at its new place. */
-static bool start_over(struct transfers *ts, struct transfer *t)
+/* give_up - drops a frame that is damaged. What had left before it was decoded is no error:
+ * programs ask for the File again. */
+static int give_up(struct transfers *ts, struct transfer *t, int rc)
 {
-    if (!has_left(ts, t))
-        return false;
-    drop_copy(t);
-    return true;
-}
-
-/* give_up - a frame that is damaged is dropped. What had left before it was decoded is no
- * error: programs ask for the File again. */
-static int give_up(struct transfers *ts, struct transfer *t)
-{
+    if (rc != -EBADMSG)
+        return rc;
     if (!has_left(ts, t)) {
         packing_give_up(ts, t->order.file);
         return -EBADMSG;
     }
-    if (!packs_has(ts->packs, packs_row(ts->packs, t->order.file, 0)))
+    if (!packs_has(ts->packs, row_of(ts, t)))
         table_forget_packed(ts->table, t->order.file);
     drop_copy(t); /* before another Transfer of the File may begin */
     monarch_table_fail(ts->table, &t->order, REASON_NONE, 1);
     return 0;
 }
 
-/* repacking_run - continues a Transfer between a packed Tier and the Pool, as
- * transfer_run() does others. */
-bool repacking_run(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+/* retry - a frame that was moved while it was read is read at its new place, once. */
+static int retry(struct transfers *ts, struct transfer *t, int rc)
 {
-    uint64_t began = clock_ns();
-    int rc = run(ts, t, buffer);
-    if (rc == -EBADMSG && start_over(ts, t))
-        rc = run(ts, t, buffer);
-    t->ns += clock_ns() - began;
-    if (rc == UNFINISHED)
-        return false;
-    if (rc == -EBADMSG && unpacks(ts, t))
-        rc = give_up(ts, t);
-    transfer_end(t, rc);
-    return true;
+    if (rc != -EBADMSG || !has_left(ts, t))
+        return give_up(ts, t, rc);
+    drop_copy(t);
+    return STEP_ELSEWHERE;
 }
+
+#define FRAME_STEPS                                                        \
+    {                                                                      \
+        [TRANSFER_CHECK] = check, [TRANSFER_OPEN] = open_frame,            \
+        [TRANSFER_BRING] = decode_next, [TRANSFER_WRITE] = transfer_write, \
+        [TRANSFER_VERIFY] = verify, [TRANSFER_COMMIT] = transfer_commit    \
+    }
+
+static const struct route moved_frame = {.steps = FRAME_STEPS, .settle = give_up};
+
+const struct route route_frame = {
+    .steps = FRAME_STEPS, .settle = retry, .next = &moved_frame};
+
+const struct route route_pool = {
+    .steps = {[TRANSFER_CHECK] = check,
+              [TRANSFER_OPEN] = open_pooled,
+              [TRANSFER_BRING] = read_pooled,
+              [TRANSFER_WRITE] = transfer_write,
+              [TRANSFER_COMMIT] = transfer_commit},
+};
+
+/* ---- Files that peers have sent plain, into a packed Tier ------------------------------ */
+
+static int check_came(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    int rc = transfer_check(ts, t, buffer);
+    return rc || ts->deferred ? rc : -EINVAL; /* else no Tier is packed */
+}
+
+static int take_came(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    (void)buffer;
+    t->came = deferred_take(ts, &t->order);
+    return t->came ? packing_create(t) : -ECANCELED;
+}
+
+/* compress - adds the next piece to the frame. */
+static int compress(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    uint64_t left = t->original.size - t->read.offset;
+    size_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
+    const uint8_t *plain = t->came->bytes + frame_least_bytes(t->original.size);
+    (void)buffer;
+    if (!n)
+        return 0;
+    if (job_stopping(ts->job))
+        return -ECANCELED;
+    if (transfer_written(ts, t))
+        return -ESTALE;
+    t->step = MONARCH_STEP_WRITE;
+    int rc = packing_write(ts, t, plain + t->read.offset, n);
+    t->read.offset += rc ? 0 : n;
+    return rc || t->read.offset == t->original.size ? rc : STEP_MORE;
+}
+
+/* settle - drops the bytes: also those of a File that could not be begun. */
+static int settle_came(struct transfers *ts, struct transfer *t, int rc)
+{
+    if (!t->came && ts->deferred)
+        t->came = deferred_take(ts, &t->order);
+    if (t->came)
+        deferred_done(ts, t->came);
+    return rc;
+}
+
+const struct route route_came = {
+    .steps = {[TRANSFER_CHECK] = check_came,
+              [TRANSFER_OPEN] = take_came,
+              [TRANSFER_WRITE] = compress,
+              [TRANSFER_COMMIT] = transfer_commit},
+    .settle = settle_came,
+};

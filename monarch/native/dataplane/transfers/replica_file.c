@@ -26,18 +26,19 @@ int replica_file_adopt(struct transfer *t, uid_t euid)
 {
     struct stat st;
     t->step = MONARCH_STEP_OPEN;
-    int fd = file_openat(t->tier, t->name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    int fd = file_openat(t->file.dir, t->file.name, O_RDONLY | O_NONBLOCK | O_NOCTTY,
+                         0);
     if (fd < 0)
         return fd == -ELOOP ? -EBADMSG : fd;
-    t->source = fd;
+    t->read.fd = fd;
     if (fstat(fd, &st))
         return -errno;
     t->step = MONARCH_STEP_VERIFY;
     if (!S_ISREG(st.st_mode) || (st.st_mode & 07777) != 0400 || st.st_uid != euid ||
         (uint64_t)st.st_size != t->original.size)
         return -EBADMSG;
-    t->replica_ino = st.st_ino;
-    return st.st_dev == t->tier_dev ? 0 : -EXDEV;
+    t->file.ino = st.st_ino;
+    return st.st_dev == t->file.dev ? 0 : -EXDEV;
 }
 
 /* create_unnamed - creates a file that no other process can open, truncate or replace,
@@ -46,7 +47,7 @@ static int create_unnamed(struct transfers *ts, struct transfer *t)
 {
     if (!ts->links_by_path)
         return -EOPNOTSUPP;
-    return file_openat(t->tier, ".", O_WRONLY | O_TMPFILE, 0400);
+    return file_openat(t->file.dir, ".", O_WRONLY | O_TMPFILE, 0400);
 }
 
 /* create_named - creates a temporary file on file systems without O_TMPFILE; an
@@ -54,11 +55,12 @@ static int create_unnamed(struct transfers *ts, struct transfer *t)
 static int create_named(struct transfer *t)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL;
-    snprintf(t->temporary, sizeof(t->temporary), ".%s.%u.part", t->name, t->order.file);
-    int fd = file_openat(t->tier, t->temporary, flags, 0400);
-    if (fd == -EEXIST && unlinkat(t->tier, t->temporary, 0) == 0)
-        fd = file_openat(t->tier, t->temporary, flags, 0400);
-    t->named = fd >= 0;
+    snprintf(t->file.temporary, sizeof(t->file.temporary), ".%s.%u.part", t->file.name,
+             t->order.file);
+    int fd = file_openat(t->file.dir, t->file.temporary, flags, 0400);
+    if (fd == -EEXIST && unlinkat(t->file.dir, t->file.temporary, 0) == 0)
+        fd = file_openat(t->file.dir, t->file.temporary, flags, 0400);
+    t->file.named = fd >= 0;
     return fd;
 }
 
@@ -73,7 +75,7 @@ int replica_file_create(struct transfers *ts, struct transfer *t)
         fd = create_named(t);
     if (fd < 0)
         return fd;
-    t->target = fd;
+    t->file.fd = fd;
     return 0;
 }
 
@@ -86,20 +88,20 @@ int replica_file_write(struct transfers *ts, struct transfer *t, const void *byt
     t->step = MONARCH_STEP_WRITE;
     if (t->frame)
         return packing_write(ts, t, bytes, n);
-    if (t->named && fstat(t->target, &st))
+    if (t->file.named && fstat(t->file.fd, &st))
         return -errno;
-    if (t->named && (uint64_t)st.st_size != t->offset)
+    if (t->file.named && (uint64_t)st.st_size != t->read.offset)
         return -EBADMSG;
-    return file_write(t->target, bytes, n);
+    return file_write(t->file.fd, bytes, n);
 }
 
 /* check_name - the temporary name still leads to the file that was written. */
 static int check_name(const struct transfer *t)
 {
     struct stat st;
-    if (fstatat(t->tier, t->temporary, &st, AT_SYMLINK_NOFOLLOW))
+    if (fstatat(t->file.dir, t->file.temporary, &st, AT_SYMLINK_NOFOLLOW))
         return -errno;
-    return st.st_ino == t->replica_ino && st.st_dev == t->tier_dev ? 0 : -EBADMSG;
+    return st.st_ino == t->file.ino && st.st_dev == t->file.dev ? 0 : -EBADMSG;
 }
 
 /* replica_file_verify - checks that the copy is complete, read-only and what its name
@@ -112,21 +114,21 @@ int replica_file_verify(struct transfer *t)
     t->step = MONARCH_STEP_VERIFY;
     if (t->frame)
         return 0;
-    if (futimens(t->target, times) || fstat(t->target, &st))
+    if (futimens(t->file.fd, times) || fstat(t->file.fd, &st))
         return -errno;
     if ((uint64_t)st.st_size != t->original.size || (st.st_mode & 07777) != 0400)
         return -EBADMSG;
-    if (st.st_dev != t->tier_dev)
+    if (st.st_dev != t->file.dev)
         return -EXDEV;
-    t->replica_ino = st.st_ino;
-    return t->named ? check_name(t) : 0;
+    t->file.ino = st.st_ino;
+    return t->file.named ? check_name(t) : 0;
 }
 
 /* close_target - closes the copy; file systems may report errors of writing here. */
 static int close_target(struct transfer *t)
 {
-    int fd = t->target;
-    t->target = -1;
+    int fd = t->file.fd;
+    t->file.fd = -1;
     if (close(fd) == 0 || errno == EINTR)
         return 0;
     t->step = MONARCH_STEP_WRITE;
@@ -140,21 +142,23 @@ static int rename_named(struct transfer *t)
     int rc = close_target(t);
     if (rc)
         return rc;
-    if (syscall(SYS_renameat2, t->tier, t->temporary, t->tier, t->name,
-                RENAME_NOREPLACE) == 0) {
-        t->named = false;
+    if (syscall(SYS_renameat2, t->file.dir, t->file.temporary, t->file.dir,
+                t->file.name, RENAME_NOREPLACE) == 0) {
+        t->file.named = false;
         return 0;
     }
     if (errno != EINVAL && errno != ENOSYS)
         return -errno;
-    return linkat(t->tier, t->temporary, t->tier, t->name, 0) ? -errno : 0;
+    return linkat(t->file.dir, t->file.temporary, t->file.dir, t->file.name, 0) ? -errno
+                                                                                : 0;
 }
 
 static int link_by_path(const struct transfer *t)
 {
     char path[32];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", t->target);
-    bool linked = linkat(AT_FDCWD, path, t->tier, t->name, AT_SYMLINK_FOLLOW) == 0;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", t->file.fd);
+    bool linked = linkat(AT_FDCWD, path, t->file.dir, t->file.name,
+                         AT_SYMLINK_FOLLOW) == 0;
     return linked ? 0 : -errno;
 }
 
@@ -164,7 +168,7 @@ static int link_unnamed(struct transfers *ts, const struct transfer *t)
 {
     if (!atomic_load_explicit(&ts->links_by_fd, memory_order_relaxed))
         return link_by_path(t);
-    if (linkat(t->target, "", t->tier, t->name, AT_EMPTY_PATH) == 0)
+    if (linkat(t->file.fd, "", t->file.dir, t->file.name, AT_EMPTY_PATH) == 0)
         return 0;
     if (errno != ENOENT && errno != EPERM && errno != EINVAL)
         return -errno;
@@ -181,7 +185,7 @@ static int name_unnamed(struct transfers *ts, struct transfer *t)
         return rc;
     rc = close_target(t);
     if (rc)
-        unlinkat(t->tier, t->name, 0);
+        unlinkat(t->file.dir, t->file.name, 0);
     return rc;
 }
 
@@ -189,13 +193,13 @@ static int give_name(struct transfers *ts, struct transfer *t)
 {
     if (transfer_adopts(t) || t->partial) /* it has its name already */
         return 0;
-    return t->named ? rename_named(t) : name_unnamed(ts, t);
+    return t->file.named ? rename_named(t) : name_unnamed(ts, t);
 }
 
 /* compares - the Transfer has found the origin's file to be what the Catalog says. */
 static bool compares(const struct transfer *t)
 {
-    return !transfer_is_local(t) && !(transfer_shares(t) && t->source < 0);
+    return !transfer_is_local(t) && !(transfer_shares(t) && t->read.fd < 0);
 }
 
 /* make_ready - stores READY, if the order is still that of the File. A copy proves that
@@ -221,16 +225,16 @@ int replica_file_publish(struct transfers *ts, struct transfer *t)
     uint32_t file = t->order.file, tier = t->order.tier;
     if (t->frame)
         return packing_publish(ts, t);
-    int rc = job_add_inode(ts->job, tier, t->replica_ino, file);
+    int rc = job_add_inode(ts->job, tier, t->file.ino, file);
     if (rc)
         return rc;
     rc = give_name(ts, t);
     if (!rc) {
         rc = make_ready(ts, t);
         if (rc && !transfer_adopts(t))
-            unlinkat(t->tier, t->name, 0);
+            unlinkat(t->file.dir, t->file.name, 0);
     }
     if (rc)
-        job_forget_inode(ts->job, tier, t->replica_ino);
+        job_forget_inode(ts->job, tier, t->file.ino);
     return rc;
 }

@@ -137,22 +137,22 @@ static bool background_busy(const struct transfers *ts, uint32_t limit)
 static void set_at_origin(struct transfers *ts, struct transfer *t, bool running)
 {
     bool is = running && !transfer_is_local(t);
-    if (ts->table && is != t->at_origin)
+    if (ts->table && is != t->turn.at_origin)
         table_at_origin(ts->table, is);
-    t->at_origin = is;
+    t->turn.at_origin = is;
 }
 
 static struct transfer *run_now(struct transfers *ts, struct transfer *t)
 {
-    struct root_queue *q = &ts->roots[t->queue];
+    struct root_queue *q = &ts->roots[t->turn.queue];
     bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
     q->running++;
     q->background_running += background;
     ts->demands_running += !background;
-    t->running = true;
+    t->turn.running = true;
     set_at_origin(ts, t, true);
-    t->chunk_limits = ts->limits;
-    atomic_store_explicit(&t->moved_ns, clock_ns(), memory_order_relaxed);
+    t->turn.chunk_limits = ts->limits;
+    atomic_store_explicit(&t->turn.moved_ns, clock_ns(), memory_order_relaxed);
     return t;
 }
 
@@ -165,9 +165,9 @@ static struct transfer *begin_order(struct transfers *ts, struct root_queue *q,
         return NULL;
     ring_pop(&ts->spare, &t);
     transfer_init(t, &w.order);
-    t->age = w.age;
-    t->queue = (uint32_t)(q - ts->roots);
-    t->limits = ts->limits;
+    t->turn.age = w.age;
+    t->turn.queue = (uint32_t)(q - ts->roots);
+    t->turn.limits = ts->limits;
     q->background_begun += class == CLASS_BACKGROUND;
     return run_now(ts, t);
 }
@@ -264,7 +264,7 @@ void scheduler_want(struct transfers *ts, uint32_t file)
     pthread_mutex_lock(&ts->lock);
     for (uint32_t i = 0; i < ts->transfer_count; i++)
         if (ts->transfers[i].order.file == file)
-            ts->transfers[i].wanted = true;
+            ts->transfers[i].turn.wanted = true;
     scheduler_call(ts);
     pthread_mutex_unlock(&ts->lock);
 }
@@ -374,15 +374,15 @@ void scheduler_wait(struct transfers *ts)
 /* stop_running - returns the thread to the share of the root. */
 static void stop_running(struct transfers *ts, struct transfer *t)
 {
-    struct root_queue *q = &ts->roots[t->queue];
+    struct root_queue *q = &ts->roots[t->turn.queue];
     bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
-    if (t->lost) {
+    if (t->turn.lost) {
         q->lost--;
     } else {
         q->running--;
         q->background_running -= background;
     }
-    t->running = false;
+    t->turn.running = false;
     set_at_origin(ts, t, false);
     if (!background) {
         ts->demands_running--;
@@ -394,13 +394,13 @@ static void stop_running(struct transfers *ts, struct transfer *t)
  * have been woken already. */
 void scheduler_return(struct transfers *ts, struct transfer *t, bool ended)
 {
-    struct root_queue *q = &ts->roots[t->queue];
+    struct root_queue *q = &ts->roots[t->turn.queue];
     bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
     stop_running(ts, t);
     readers_give_back(ts, t);
-    if (t->lost && background)
+    if (t->turn.lost && background)
         q->background_begun++; /* it was taken off when it was given up */
-    t->lost = false;
+    t->turn.lost = false;
     if (!ended) {
         pace_read(ts, t);
         parked_add(q, t);

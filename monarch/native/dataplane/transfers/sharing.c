@@ -1,5 +1,5 @@
-/* sharing.c - Transfers of Files that another job of this user has: its Replica gets a name in
- * this job's Tier, too.
+/* sharing.c - the route of Files that another job of this user has: its Replica gets a name in this
+ * job's Tier, too.
  *
  * Where peers or a later job are to get checksums and seals, the bytes are read once from the Tier.
  * A Replica that goes meanwhile is no error: the File is copied from the origin.
@@ -17,7 +17,7 @@
 
 static int find(struct transfers *ts, struct transfer *t, struct sibling_copy *out)
 {
-    const struct sought file = {&t->original, t->name, t->tier_dev};
+    const struct sought file = {&t->original, t->file.name, t->file.dev};
     progress_store(ts->job->requests, t->order.file, 0); /* nothing is read yet */
     int rc = siblings_find(ts->siblings, &file, out);
     if (rc != -EAGAIN)
@@ -44,66 +44,81 @@ static bool is_confirmed(const struct transfers *ts, const struct transfer *t)
     return entry_confirmed(ts->job->catalog, root, e);
 }
 
-/* sharing_begin - 0: another job has the File, whose Replica is open as the target; SHARING_NONE:
- * none has it. -ESTALE: the index of an earlier job does not tell what the File is now. */
-int sharing_begin(struct transfers *ts, struct transfer *t)
+/* open_shared - opens the Replica of another job as the file of this Transfer. -ESTALE: the index
+ * of an earlier job does not tell what the File is now. */
+static int open_shared(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     struct sibling_copy copy;
+    (void)buffer;
     if (!may_share(ts, t) || find(ts, t, &copy))
-        return SHARING_NONE;
-    t->target = copy.fd;
-    t->replica_ino = copy.ino;
+        return STEP_ELSEWHERE;
+    t->file.fd = copy.fd;
+    t->file.ino = copy.ino;
     t->from = SOURCE_SIBLING;
     return is_confirmed(ts, t) ? 0 : transfer_open_origin(ts, t);
 }
 
-/* add_chunk - the next chunk, for checksum and seal. */
-static int add_chunk(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+/* read_shared - reads the next chunk, if checksums or seals are to be made. */
+static int read_shared(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    uint64_t left = t->original.size - t->offset;
+    uint64_t left = t->original.size - t->read.offset;
     size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+    t->step = MONARCH_STEP_VERIFY;
     if (job_stopping(ts->job))
         return -ECANCELED;
-    int rc = t->offset % EXTENT_BYTES ? 0 : extent_begin(ts, t, NULL);
-    if (!rc && file_read_at(t->target, buffer, n, t->offset) != (ssize_t)n)
-        rc = -EIO;
-    rc = rc ? rc : extent_add(ts, t, buffer, n);
-    t->offset += rc ? 0 : n;
-    progress_store(ts->job->requests, t->order.file, progress_of(t->offset));
-    health_note_step(ts, t);
-    if (rc || (t->offset % EXTENT_BYTES && t->offset < t->original.size))
+    if (!ts->sealer && !ts->options.retains)
+        n = 0;
+    t->read.piece = n;
+    bool whole = !n ||
+                 file_read_at(t->file.fd, buffer, n, t->read.offset) == (ssize_t)n;
+    return whole ? 0 : -EIO;
+}
+
+/* add_sum - adds the chunk to checksum and seal. */
+static int add_sum(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    if (!t->read.piece)
+        return 0;
+    int rc = t->read.offset % EXTENT_BYTES ? 0 : extent_begin(ts, t, NULL);
+    rc = rc ? rc : extent_add(ts, t, buffer, t->read.piece);
+    if (rc)
         return rc;
+    t->read.offset += t->read.piece;
+    progress_store(ts->job->requests, t->order.file, progress_of(t->read.offset));
+    bool last = t->read.offset == t->original.size;
+    if (t->read.offset % EXTENT_BYTES && !last)
+        return STEP_MORE;
     rc = extent_end(t);
-    if (!rc)
-        extent_store(ts, t);
-    return rc;
-}
-
-/* start_over - the Transfer copies from the origin, as if no job had the File. */
-static void start_over(struct transfer *t)
-{
-    seal_drop(&t->sealing);
-    if (t->target >= 0)
-        close(t->target);
-    if (t->source >= 0)
-        close(t->source);
-    t->target = t->source = -1;
-    t->from = SOURCE_NONE;
-    t->offset = t->chain = 0;
-    t->digest = t->first_digest;
-}
-
-/* sharing_finish - publishes the Replica of another job as one of this job; -EAGAIN: it has gone,
- * and the Transfer starts over. */
-int sharing_finish(struct transfers *ts, struct transfer *t, uint8_t *buffer)
-{
-    int rc = 0;
-    t->step = MONARCH_STEP_VERIFY;
-    while (!rc && (ts->sealer || ts->options.retains) && t->offset < t->original.size)
-        rc = add_chunk(ts, t, buffer);
-    rc = rc ? rc : transfer_publish(ts, t);
-    if (!rc || rc == -ECANCELED || rc == -ESTALE || rc == -ENXIO)
+    if (rc)
         return rc;
-    start_over(t);
-    return -EAGAIN;
+    extent_store(ts, t);
+    return last ? 0 : STEP_MORE;
 }
+
+/* settle - a Replica that has gone meanwhile is no error: the origin is next. */
+static int settle(struct transfers *ts, struct transfer *t, int rc)
+{
+    (void)ts;
+    if (!rc || !transfer_shares(t) || rc == -ECANCELED || rc == -ESTALE || rc == -ENXIO)
+        return rc;
+    seal_drop(&t->sum.sealing);
+    if (t->file.fd >= 0)
+        close(t->file.fd);
+    if (t->read.fd >= 0)
+        close(t->read.fd);
+    t->file.fd = t->read.fd = -1;
+    t->from = SOURCE_NONE;
+    t->read.offset = t->sum.chain = 0;
+    t->sum.at = t->sum.first;
+    return STEP_ELSEWHERE;
+}
+
+const struct route route_sibling = {
+    .steps = {[TRANSFER_CHECK] = transfer_check,
+              [TRANSFER_OPEN] = open_shared,
+              [TRANSFER_BRING] = read_shared,
+              [TRANSFER_WRITE] = add_sum,
+              [TRANSFER_COMMIT] = transfer_commit},
+    .settle = settle,
+    .next = &route_origin,
+};

@@ -9,6 +9,7 @@
 #include "dataplane/extents/packs.h"
 #include "dataplane/media/seal.h"
 #include "dataplane/sources/origin.h"
+#include "dataplane/transfers/transfer_states.h"
 #include "dataplane/transfers/transfers.h"
 
 enum {
@@ -18,48 +19,101 @@ enum {
     TEMPORARY_BYTES = 1 + REPLICA_NAME_BYTES + 1 + 10 + sizeof(".part"),
 };
 
-struct transfer {
-    struct monarch_order order;
+struct transfer;
+
+/* What a step returns beside 0 and -errno. */
+enum { STEP_MORE = 1, STEP_ELSEWHERE = 2 };
+
+typedef int transfer_step(struct transfers *ts, struct transfer *t, uint8_t *buffer);
+typedef int transfer_settle(struct transfers *ts, struct transfer *t, int rc);
+
+/* A Source with its target: what each state does. No step: it is done at once. */
+struct route {
+    transfer_step *steps[TRANSFER_ENDED];
+    /* Releases what the Transfer holds, and returns its result; or STEP_ELSEWHERE after it has
+     * undone what was opened, for `next`. `rc` is that of the last step. */
+    transfer_settle *settle;
+    const struct route *next; /* asked where this one fails so; or NULL */
+};
+
+extern const struct route route_sibling; /* another job; else the origin */
+extern const struct route route_origin, route_retained;
+extern const struct route route_frame, route_pool; /* small Files in packed Tiers */
+extern const struct route route_extent_frame, route_extent_pool; /* Extents, the same */
+extern const struct route
+    route_came; /* what a peer has sent plain, for a packed Tier */
+
+/* turn - a Transfer among the others; guarded by the lock of all but for the atomic words. */
+struct turn {
     uint32_t queue;               /* number of its root, also before it has begun */
     uint64_t age;                 /* of its order */
-    uint32_t limits;              /* engine.limits when it began */
+    uint32_t limits;              /* transfers.limits when it began */
     uint32_t chunk_limits;        /* the same when its chunk began */
-    bool has_token, awaits_token; /* to read the origin; under the lock of all */
+    bool has_token, awaits_token; /* to read the origin */
     bool wanted;                  /* by another node, though fill has begun it */
-    bool running, lost;           /* see struct root_queue; under the lock of all */
-    bool at_origin;               /* it is counted so; under the lock of all */
-    _Atomic uint64_t moved_ns;    /* when its last step has ended, or its first begun */
-    atomic_bool waits;            /* for what others copy or peers send */
-    uint8_t step;
-    uint8_t from; /* enum source */
-    bool begun;
-    bool named; /* the temporary file has a name in the Tier */
-    int tier;   /* descriptor of its directory; borrowed */
-    int source, target;
-    struct original original;
-    uint64_t tier_dev;
+    bool running, lost;           /* see struct root_queue */
+    bool at_origin;               /* it is counted as reading the origin */
+    _Atomic uint64_t moved_ns;    /* when its last step ended, or its first one began */
+    atomic_bool waits;            /* for Pages that others copy, or for peers */
+};
+
+struct replica_file { /* that a Transfer writes, checks or links */
+    int dir;          /* of its Tier; borrowed */
+    uint64_t dev;     /* of that */
+    int fd;           /* or -1 */
+    bool is_own;      /* it is closed after the step */
+    bool named;       /* `temporary` exists in the Tier */
+    uint64_t shift;   /* offset in the File at which this file begins */
+    uint64_t ino;     /* once it is known */
     char name[REPLICA_NAME_BYTES + 1];
     char temporary[TEMPORARY_BYTES];
-    uint64_t *first_digest,
-        *digest; /* of the File's first Extent, and the current one */
-    uint64_t offset;
-    uint32_t chunks;         /* that the next read is to bring */
-    uint64_t chain;          /* checksum of the current Extent so far */
-    struct sealing *sealing; /* seal of the current Extent in progress */
+};
+
+struct reading {     /* of a Source */
+    int fd;          /* or -1 */
+    uint64_t offset; /* in the File, of the next piece */
+    uint32_t chunks; /* that the next read is to bring */
+    size_t piece;    /* bytes in the buffer that are not written yet */
+};
+
+struct running_sum { /* checksum and seal of the Extent that is being copied */
+    uint64_t *first,
+        *at;        /* where the checksums of the first Extent and of this one go */
+    uint64_t chain; /* checksum so far */
+    struct sealing *sealing; /* the seal so far */
     struct monarch_seal seal;
-    uint64_t replica_ino;
+};
+
+struct spent {
     uint64_t bytes, ns;
     uint64_t counted_bytes, counted_ns; /* of these, by pace_read() */
-    struct frame *frame;                /* for a packed Tier; else `target` */
-    struct unpacking unpacking;         /* from a packed Tier */
-    struct frame *came; /* a File that a peer has sent packed, or plain before */
-    bool leaves_plain;  /* another thread is to compress its bytes */
-    uint64_t unpack_ns;
-    struct partial *partial;      /* of a large File, from its first step on */
-    uint64_t shift;               /* where the file with the Pages begins in it */
-    bool own_target;              /* it is to be closed after the step */
-    uint32_t next_page, end_page; /* of that */
-    bool unable;                  /* some of its Pages could not be brought just now */
+    uint64_t unpack_ns;                 /* of these, to decode */
+};
+
+struct page_span { /* of an order for Pages */
+    uint32_t next, end;
+    bool unable; /* some of its Pages could not be brought just now */
+};
+
+struct transfer {
+    struct monarch_order order;
+    const struct route *route; /* NULL: it has not run yet */
+    enum transfer_state state;
+    uint8_t
+        step; /* enum monarch_step: the last system call, by which errors are judged */
+    uint8_t from;      /* enum source */
+    bool leaves_plain; /* another thread is to compress its bytes */
+    struct turn turn;
+    struct original original;
+    struct reading read;
+    struct replica_file file;
+    struct running_sum sum;
+    struct frame *frame; /* for a packed Tier; else `file` */
+    struct frame *came;  /* a File that a peer has sent packed, or plain before */
+    struct unpacking unpacking; /* from a packed Tier */
+    struct partial *partial;    /* of a large File, from its first step on */
+    struct page_span pages;     /* the same */
+    struct spent spent;
     struct monarch_completion completion;
 };
 
@@ -74,19 +128,30 @@ static inline bool transfer_repacks(const struct transfer *t)
     return t->order.kind & MONARCH_LOCAL;
 }
 
+/* transfer_defers - it compresses what a peer has sent plain. */
+static inline bool transfer_defers(const struct transfer *t)
+{
+    return transfer_repacks(t) && t->order.peer != NO_PEER;
+}
+
 /* transfer_is_local - it does not read the origin. */
 static inline bool transfer_is_local(const struct transfer *t)
 {
     return transfer_adopts(t) || transfer_repacks(t);
 }
 
+/* transfer_run.c */
+bool transfer_run(struct transfers *ts, struct transfer *t, uint8_t *buffer);
+
 /* transfer_parts.c: what all Sources have in common; transfer_steps.c: the copy of the origin */
 void transfer_init(struct transfer *t, const struct monarch_order *order);
 int transfer_prepare(struct transfers *ts, struct transfer *t);
+int transfer_check(struct transfers *ts, struct transfer *t, uint8_t *buffer);
+int transfer_commit(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 bool transfer_written(const struct transfers *ts, const struct transfer *t);
 int transfer_publish(struct transfers *ts, struct transfer *t);
-bool transfer_run(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 void transfer_end(struct transfer *t, int status);
+int transfer_write(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 void transfer_note_read(struct transfers *ts, struct transfer *t, uint64_t ns,
                         uint32_t chunks);
 
@@ -119,12 +184,6 @@ int replica_file_publish(struct transfers *ts, struct transfer *t);
 int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
                    bool source);
 void partial_return(struct transfer *t);
-
-enum { SHARING_NONE = 1 };
-
-/* sharing.c: what other jobs of this user have */
-int sharing_begin(struct transfers *ts, struct transfer *t);
-int sharing_finish(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 
 static inline bool transfer_shares(const struct transfer *t)
 {

@@ -25,8 +25,8 @@ void transfer_init(struct transfer *t, const struct monarch_order *order)
 {
     memset(t, 0, sizeof(*t));
     t->order = *order;
-    t->source = t->target = -1;
-    t->chunks = 1;
+    t->read.fd = t->file.fd = -1;
+    t->read.chunks = 1;
 }
 
 /* locate - copies the identity of the File; -EINVAL: no such File, Tier or kind. */
@@ -39,11 +39,11 @@ static int locate(struct transfers *ts, struct transfer *t)
     int rc = origin_find(ts->job, file, &t->original);
     if (rc)
         return rc;
-    t->tier = ts->job->tiers[t->order.tier];
-    t->tier_dev = cat->tiers[t->order.tier].dev;
-    t->digest = ts->options.digests + ts->options.digest_first[file];
-    t->first_digest = t->digest;
-    catalog_replica_name(cat, file, t->name);
+    t->file.dir = ts->job->tiers[t->order.tier];
+    t->file.dev = cat->tiers[t->order.tier].dev;
+    t->sum.at = ts->options.digests + ts->options.digest_first[file];
+    t->sum.first = t->sum.at;
+    catalog_replica_name(cat, file, t->file.name);
     return 0;
 }
 
@@ -52,7 +52,7 @@ int transfer_open_origin(struct transfers *ts, struct transfer *t)
 {
     int fd = origin_open(ts->job, &t->original);
     t->step = t->original.step;
-    t->source = fd < 0 ? -1 : fd;
+    t->read.fd = fd < 0 ? -1 : fd;
     return fd < 0 ? fd : 0;
 }
 
@@ -60,21 +60,21 @@ int transfer_open_origin(struct transfers *ts, struct transfer *t)
 int transfer_origin_same(struct transfer *t)
 {
     t->step = MONARCH_STEP_STAT;
-    return origin_same(&t->original, t->source);
+    return origin_same(&t->original, t->read.fd);
 }
 
 /* transfer_origin_unchanged - see origin_unchanged(). */
 int transfer_origin_unchanged(struct transfer *t)
 {
     t->step = MONARCH_STEP_STAT;
-    return origin_unchanged(&t->original, t->source);
+    return origin_unchanged(&t->original, t->read.fd);
 }
 
 /* transfer_drop_pages - see origin_drop(). */
 void transfer_drop_pages(const struct transfers *ts, const struct transfer *t,
                          uint64_t offset, uint64_t n)
 {
-    const struct origin_range read = {t->source, offset, n};
+    const struct origin_range read = {t->read.fd, offset, n};
     origin_drop(ts->job, &t->original, &read);
 }
 
@@ -88,16 +88,22 @@ bool transfer_written(const struct transfers *ts, const struct transfer *t)
  * the File is marked *written*; else the error of the Tier. */
 int transfer_prepare(struct transfers *ts, struct transfer *t)
 {
-    t->begun = true;
     t->step = MONARCH_STEP_ORDER;
     int rc = locate(ts, t);
     if (rc)
         return rc;
-    if (t->tier < 0) {
+    if (t->file.dir < 0) {
         t->step = MONARCH_STEP_CREATE;
-        return t->tier;
+        return t->file.dir;
     }
     return transfer_written(ts, t) ? -ESTALE : 0;
+}
+
+/* transfer_check - transfer_prepare(), as the step of a route. */
+int transfer_check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    (void)buffer;
+    return transfer_prepare(ts, t);
 }
 
 /* extent_begin - begins an Extent. Its seal has the nonce of the peer's seal, with
@@ -105,7 +111,7 @@ int transfer_prepare(struct transfers *ts, struct transfer *t)
 int extent_begin(struct transfers *ts, struct transfer *t,
                  const struct monarch_seal *peers)
 {
-    uint32_t extent = (uint32_t)(t->offset / EXTENT_BYTES);
+    uint32_t extent = (uint32_t)(t->read.offset / EXTENT_BYTES);
     const struct extent_name name = {.file = t->order.file,
                                      .extent = extent,
                                      .bytes = extent_bytes(t->original.size, extent)};
@@ -113,10 +119,10 @@ int extent_begin(struct transfers *ts, struct transfer *t,
     if (!ts->sealer)
         return 0;
     if (peers)
-        t->seal = *peers;
+        t->sum.seal = *peers;
     else
-        rc = seal_nonce(&t->seal);
-    return rc ? rc : seal_begin(ts->sealer, &name, &t->seal, &t->sealing);
+        rc = seal_nonce(&t->sum.seal);
+    return rc ? rc : seal_begin(ts->sealer, &name, &t->sum.seal, &t->sum.sealing);
 }
 
 /* extent_add - adds the next bytes: chunks of CHUNK_BYTES, but for the last one of an
@@ -124,14 +130,14 @@ int extent_begin(struct transfers *ts, struct transfer *t,
 int extent_add(struct transfers *ts, struct transfer *t, const void *bytes, size_t n)
 {
     if (!ts->options.seals_only || transfer_is_local(t) || t->frame || t->came)
-        t->chain = xxh3(bytes, n, t->chain);
-    return t->sealing ? seal_add(t->sealing, bytes, n) : 0;
+        t->sum.chain = xxh3(bytes, n, t->sum.chain);
+    return t->sum.sealing ? seal_add(t->sum.sealing, bytes, n) : 0;
 }
 
 /* extent_end - ends an Extent: `chain` and the tag of `seal` are complete. */
 int extent_end(struct transfer *t)
 {
-    return t->sealing ? seal_end(&t->sealing, t->seal.tag) : 0;
+    return t->sum.sealing ? seal_end(&t->sum.sealing, t->sum.seal.tag) : 0;
 }
 
 /* extent_store - stores checksum and seal for the peer server and goes on to the next
@@ -139,13 +145,13 @@ int extent_end(struct transfer *t)
  * seal would make this node look like a forger. */
 void extent_store(struct transfers *ts, struct transfer *t)
 {
-    uint64_t place = (uint64_t)(t->digest - ts->options.digests);
-    __atomic_store_n(t->digest++, t->chain, __ATOMIC_RELAXED);
-    t->chain = 0;
+    uint64_t place = (uint64_t)(t->sum.at - ts->options.digests);
+    __atomic_store_n(t->sum.at++, t->sum.chain, __ATOMIC_RELAXED);
+    t->sum.chain = 0;
     if (!ts->sealer)
         return;
     pthread_mutex_lock(&ts->seals_lock);
-    ts->options.seals[place] = t->seal;
+    ts->options.seals[place] = t->sum.seal;
     pthread_mutex_unlock(&ts->seals_lock);
 }
 
@@ -177,34 +183,48 @@ int transfer_publish(struct transfers *ts, struct transfer *t)
     return 0;
 }
 
+/* transfer_commit - transfer_publish(), as the step of a route. */
+int transfer_commit(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    (void)buffer;
+    return transfer_publish(ts, t);
+}
+
+/* completion_kind - Python judges what a peer has sent as a fetch, also where it was compressed
+ * behind that. */
+static uint8_t completion_kind(const struct transfer *t)
+{
+    return transfer_defers(t) ? t->order.kind & (uint8_t)~MONARCH_LOCAL : t->order.kind;
+}
+
 /* transfer_end - closes the files of a Transfer and fills in its completion. A failed
  * copy leaves no file; an adopted Replica with a wrong checksum is removed. */
 void transfer_end(struct transfer *t, int status)
 {
-    seal_drop(&t->sealing);
+    seal_drop(&t->sum.sealing);
     frame_free(&t->frame);
     frame_free(&t->came);
-    if (t->source >= 0)
-        close(t->source);
-    if (t->target >= 0)
-        close(t->target);
-    if (t->named)
-        unlinkat(t->tier, t->temporary, 0);
+    if (t->read.fd >= 0)
+        close(t->read.fd);
+    if (t->file.fd >= 0)
+        close(t->file.fd);
+    if (t->file.named)
+        unlinkat(t->file.dir, t->file.temporary, 0);
     if (status == -EBADMSG && transfer_adopts(t))
-        unlinkat(t->tier, t->name, 0);
-    t->source = t->target = -1;
-    t->named = false;
+        unlinkat(t->file.dir, t->file.name, 0);
+    t->read.fd = t->file.fd = -1;
+    t->file.named = false;
     t->completion = (struct monarch_completion){
         .file = t->order.file,
         .tier = t->order.tier,
-        .kind = t->order.kind,
+        .kind = completion_kind(t),
         .step = t->step,
         .peer = t->order.peer,
         .word = t->order.word,
         .status = status,
         .pages = t->order.page_count,
-        .bytes = t->bytes,
-        .ns = t->ns,
+        .bytes = t->spent.bytes,
+        .ns = t->spent.ns,
         .ended_ns = clock_ns(),
     };
 }

@@ -29,6 +29,7 @@ struct deferred;
 struct packs;
 struct partials;
 struct pool;
+struct route;
 struct sealer;
 struct siblings;
 struct table;
@@ -90,14 +91,15 @@ struct slow_copy {
     uint64_t file, bytes, ns;
 };
 
-/* The calls up: work that nobody has ordered, as fill and hints have it. They are made under the
- * lock. */
+/* The calls up: work that nobody has ordered, as fill and hints have it, and how Pages are brought.
+ * They are made under the lock. */
 struct unasked_work {
     void *of;
     bool (*hints_wait)(const void *of); /* hints come before fill */
     bool (*may_hint)(const void *of);   /* wherever the File comes from */
     bool (*may_fill)(const void *of);
     bool (*next_fill)(void *of, struct monarch_order *out);
+    const struct route *pages; /* of large Files; not under the lock */
 };
 
 struct transfers {
