@@ -21,6 +21,7 @@
 #include "dataplane/sources/siblings.h"
 #include "dataplane/transfers/compaction.h"
 #include "dataplane/transfers/deferred.h"
+#include "dataplane/transfers/idle_packing.h"
 #include "dataplane/transfers/transfer.h"
 
 enum { FAILED_START_TIMEOUT_MS = 5000 }; /* its threads are idle */
@@ -260,6 +261,8 @@ static int start(struct engine *e)
         rc = pool_queue_new(&e->demand, &e->demand.pool_queue);
     if (!rc && e->packs)
         rc = deferred_new(&ts->deferred);
+    if (!rc && e->packs)
+        rc = idle_packing_new(&ts->idle_packing);
     if (!rc && ts->options.seal_key)
         rc = sealer_new(ts->options.seal_key, e->job.catalog->digest, &ts->sealer);
     ts->options.seal_key = NULL; /* sealer_new() has copied it */
@@ -275,6 +278,7 @@ static void release(struct engine *e)
         pack_adoption_seal(e->partials);
     partials_free(e->partials);
     deferred_free(ts->deferred);
+    idle_packing_free(ts->idle_packing);
     eviction_free(e->eviction);
     packs_free(e->packs);
     pool_queue_free(e->demand.pool_queue);

@@ -1,4 +1,4 @@
-/* clock.h - the one clock of the data plane. */
+/* clock.h - the clocks of the data plane. */
 #ifndef MONARCH_CLOCK_H
 #define MONARCH_CLOCK_H
 
@@ -13,6 +13,14 @@ static inline uint64_t clock_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+/* clock_cpu_ns - the processor time of this thread. */
+static inline uint64_t clock_cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
 }
 

@@ -60,26 +60,40 @@ static void set_length(struct frame *f, uint32_t piece, uint32_t length)
            sizeof(length));
 }
 
-/* frame_add - adds the next piece, as it is if there is no coder. -EMSGSIZE: the File has fewer bytes. */
-int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n)
+/* frame_piece_room - how many bytes a piece may have when it is compressed; else it is stored as it
+ * is. */
+size_t frame_piece_room(size_t n)
+{
+    return n - n / LEAST_PART - 1;
+}
+
+/* frame_added - notes the next piece, which was compressed in place: into `packed` bytes, or -ENOSPC,
+ * and it is stored as it is. -EMSGSIZE: the File has fewer bytes. */
+int frame_added(struct frame *f, int64_t packed, const void *bytes, size_t n)
 {
     if (n > f->plain - f->added || n > PIECE_BYTES)
         return -EMSGSIZE;
-    uint64_t began = clock_ns();
-    uint8_t *to = f->bytes + f->used;
-    int64_t got = -ENOSPC;
-    if (coder)
-        got = monarch_coder_pack(coder, bytes, n, to, n - n / LEAST_PART - 1);
-    if (got < 0 && got != -ENOSPC)
-        return (int)got;
-    if (got < 0)
-        memcpy(to, bytes, n);
-    f->any_packed |= got >= 0;
-    set_length(f, f->pieces++, got < 0 ? (uint32_t)n | FRAME_RAW : (uint32_t)got);
-    f->used += got < 0 ? n : (size_t)got;
+    if (packed < 0 && packed != -ENOSPC)
+        return (int)packed;
+    if (packed < 0)
+        memcpy(frame_end(f), bytes, n);
+    f->any_packed |= packed >= 0;
+    set_length(f, f->pieces++, packed < 0 ? (uint32_t)n | FRAME_RAW : (uint32_t)packed);
+    f->used += packed < 0 ? n : (size_t)packed;
     f->added += (uint32_t)n;
-    f->ns += clock_ns() - began;
     return 0;
+}
+
+/* frame_add - adds the next piece, as it is if there is no coder. -EMSGSIZE: see frame_added(). */
+int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n)
+{
+    uint64_t began = clock_cpu_ns();
+    bool fits = n <= f->plain - f->added && n <= PIECE_BYTES;
+    int64_t packed = -ENOSPC;
+    if (coder && fits)
+        packed = monarch_coder_pack(coder, bytes, n, frame_end(f), frame_piece_room(n));
+    f->ns += clock_cpu_ns() - began;
+    return frame_added(f, packed, bytes, n);
 }
 
 /* frame_put - adds bytes of a frame as they come. -EMSGSIZE: there are too many. */

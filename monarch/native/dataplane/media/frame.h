@@ -42,7 +42,7 @@ struct frame { /* one that is being made, or comes from a peer */
     uint32_t tier;
     bool any_packed; /* a piece of it has shrunk */
     size_t used, room;
-    uint64_t ns;     /* spent to compress */
+    uint64_t ns;     /* processor time to compress */
     uint64_t digest; /* of one that was accepted */
     uint32_t id;     /* the same: see packs_id() */
     uint8_t *bytes;
@@ -60,8 +60,16 @@ static inline size_t frame_least_bytes(uint64_t plain)
     return sizeof(struct frame_head) + frame_pieces(plain) * sizeof(uint32_t);
 }
 
+/* frame_end - where the next piece goes. */
+static inline uint8_t *frame_end(struct frame *f)
+{
+    return f->bytes + f->used;
+}
+
 int frame_new(uint32_t tier, uint64_t plain, struct frame **out);
 void frame_free(struct frame **f);
+size_t frame_piece_room(size_t n);
+int frame_added(struct frame *f, int64_t packed, const void *bytes, size_t n);
 int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n);
 void frame_finish(struct frame *f, const struct frame_head *head);
 

@@ -143,7 +143,7 @@ static int decode_pieces(struct demand *d, struct transfer *t, uint8_t *buffer)
 /* decode - writes the plain bytes into a Replica, and publishes it. */
 static int decode(struct demand *d, struct transfer *t)
 {
-    uint64_t began = clock_ns();
+    uint64_t began = clock_cpu_ns();
     uint8_t *buffer = malloc(PIECE_BYTES);
     int rc = buffer ? decode_pieces(d, t, buffer) : -ENOMEM;
     free(buffer);
@@ -152,7 +152,7 @@ static int decode(struct demand *d, struct transfer *t)
     t->step = MONARCH_STEP_VERIFY;
     if (*t->sum.first != t->came->digest)
         return -EBADMSG;
-    table_count_unpacked(d->table, t->original.size, clock_ns() - began);
+    table_count_unpacked(d->table, t->original.size, clock_cpu_ns() - began);
     rc = replica_file_verify(t);
     rc = rc ? rc : transfer_publish(d->transfers, t);
     if (!rc)

@@ -147,7 +147,7 @@ static int decode(struct demand *d, const struct fetch *f, struct block_run run,
     size_t front = run.count * sizeof(*digests);
     uint32_t into = run.first % FRAME_BLOCKS_MAX, begin = run.first - into;
     size_t n = (size_t)blocks_bytes(size, begin, FRAME_BLOCKS_MAX);
-    uint64_t began = clock_ns();
+    uint64_t began = clock_cpu_ns();
     int rc = packing_decode(d->transfers, piece, buffer, n);
     if (rc)
         return rc;
@@ -155,7 +155,7 @@ static int decode(struct demand *d, const struct fetch *f, struct block_run run,
     blocks_digest(buffer + (size_t)into * BLOCK_BYTES, n, digests);
     if (memcmp(digests, piece->bytes - front, front) != 0)
         return -EBADMSG;
-    table_count_decoded(d->table, n, clock_ns() - began);
+    table_count_decoded(d->table, n, clock_cpu_ns() - began);
     return 0;
 }
 

@@ -171,12 +171,12 @@ static int unpack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffe
     asked.count = (end < t->pages.end ? end : t->pages.end) - asked.first;
     extent_claim_piece(ts->partials, t->partial, piece, asked, bits);
     size_t n = (size_t)pages_bytes(t->original.size, piece.first, piece.count);
-    uint64_t began = clock_ns();
+    uint64_t began = clock_cpu_ns();
     t->pages.next += asked.count;
     int rc = packing_decode_at(ts, t, piece.first % EXTENT_PAGES / PIECE_PAGES, buffer);
     if (!rc && !blocks_same(t->partial, piece.first / BLOCK_PAGES, buffer, n))
         rc = -EBADMSG;
-    table_count_decoded(ts->table, rc ? 0 : n, clock_ns() - began);
+    table_count_decoded(ts->table, rc ? 0 : n, clock_cpu_ns() - began);
     int put_rc = spread(ts, t, piece, bits, rc ? NULL : buffer);
     return rc ? rc : put_rc;
 }

@@ -16,6 +16,7 @@
 #include "dataplane/extents/table.h"
 #include "dataplane/media/codec.h"
 #include "dataplane/transfers/deferred.h"
+#include "dataplane/transfers/idle_packing.h"
 #include "dataplane/transfers/transfer.h"
 #include "shared/catalog.h"
 #include "shared/progress.h"
@@ -35,6 +36,37 @@ int packing_create(struct transfer *t)
     return frame_new(t->order.tier, t->original.size, &t->frame);
 }
 
+struct packed_for { /* a Transfer whose piece is being compressed */
+    struct transfers *ts;
+    const struct transfer *t;
+};
+
+/* hurries - a program or another node waits for the File, or for room in the Pool. */
+static bool hurries(void *of)
+{
+    const struct packed_for *f = of;
+    return job_stopping(f->ts->job) || job_awaits(f->ts->job, f->t->order.file) ||
+           atomic_load_explicit(&f->t->turn.wanted, memory_order_relaxed) ||
+           packing_hurries(f->ts);
+}
+
+/* compress_idle - compresses a piece with an idle processor; false: that is not for this one. */
+static bool compress_idle(struct transfers *ts, struct transfer *t,
+                          struct coder **coder, const void *bytes, size_t n)
+{
+    struct packed_for f = {ts, t};
+    const struct idle_piece piece = {bytes, n, frame_piece_room(n), hurries, &f};
+    struct idle_result done;
+    bool may = *coder && order_class(t->order.kind) == CLASS_BACKGROUND &&
+               n <= PIECE_BYTES && n <= t->frame->plain - t->frame->added &&
+               !hurries(&f);
+    if (!may ||
+        !idle_packing_run(ts->idle_packing, coder, &piece, frame_end(t->frame), &done))
+        return false;
+    t->frame->ns += done.cpu_ns;
+    return frame_added(t->frame, done.packed, bytes, n) == 0;
+}
+
 /* packing_write - compresses the next piece into the frame. A slow codec is no sign of an
  * origin that does not answer. */
 int packing_write(struct transfers *ts, struct transfer *t, const void *bytes, size_t n)
@@ -43,10 +75,12 @@ int packing_write(struct transfers *ts, struct transfer *t, const void *bytes, s
     if (t->leaves_plain)
         return frame_add(t->frame, NULL, bytes, n);
     struct coder *coder = packs_coder(ts->packs, codec);
-    if (!coder)
-        return -ENOMEM;
     health_note_wait(t, true);
-    int rc = frame_add(t->frame, coder, bytes, n);
+    bool done = compress_idle(ts, t, &coder, bytes, n);
+    coder = coder || done ? coder : packs_coder(ts->packs, codec);
+    int rc = coder || done ? 0 : -ENOMEM;
+    if (!rc && !done)
+        rc = frame_add(t->frame, coder, bytes, n);
     health_note_wait(t, false);
     packs_coder_back(ts->packs, codec, coder);
     return rc;

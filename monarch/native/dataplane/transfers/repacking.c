@@ -135,9 +135,9 @@ static size_t next_bytes(const struct transfer *t)
 static int decode_next(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     size_t n = next_bytes(t);
-    uint64_t began = clock_ns();
+    uint64_t began = clock_cpu_ns();
     int rc = n ? decode(ts, t, buffer, n) : 0;
-    t->spent.unpack_ns += clock_ns() - began;
+    t->spent.unpack_ns += clock_cpu_ns() - began;
     return rc ? rc : brought(ts, t, n);
 }
 

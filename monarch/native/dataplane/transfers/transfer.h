@@ -50,7 +50,7 @@ struct turn {
     uint32_t limits;              /* transfers.limits when it began */
     uint32_t chunk_limits;        /* the same when its chunk began */
     bool has_token, awaits_token; /* to read the origin */
-    bool wanted;                  /* by another node, though fill has begun it */
+    atomic_bool wanted;           /* by another node, though fill has begun it */
     bool running, lost;           /* see struct root_queue */
     bool at_origin;               /* it is counted as reading the origin */
     _Atomic uint64_t moved_ns;    /* when its last step ended, or its first one began */

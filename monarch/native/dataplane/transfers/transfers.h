@@ -26,6 +26,7 @@ enum {
 };
 
 struct deferred;
+struct idle_packing;
 struct packs;
 struct partials;
 struct pool;
@@ -108,10 +109,11 @@ struct transfers {
     struct table *table; /* NULL: Python orders every Transfer */
     struct packs *packs; /* NULL: no Tier is packed */
     struct partials *partials;
-    struct deferred *deferred; /* NULL: the same as of packs */
-    struct pool *pool;         /* NULL: there is none */
-    struct sealer *sealer;     /* NULL: no seals are made */
-    struct siblings *siblings; /* other jobs of this user */
+    struct deferred *deferred;         /* NULL: the same as of packs */
+    struct idle_packing *idle_packing; /* the same */
+    struct pool *pool;                 /* NULL: there is none */
+    struct sealer *sealer;             /* NULL: no seals are made */
+    struct siblings *siblings;         /* other jobs of this user */
     struct monarch_options options;
     struct unasked_work unasked;
     bool links_by_path; /* /proc is there: linkat() of an unnamed file by its path */

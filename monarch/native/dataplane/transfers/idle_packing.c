@@ -1,0 +1,265 @@
+/* idle_packing.c - threads at SCHED_IDLE that compress pieces of frames.
+ *
+ * The kernel runs such a thread only while a processor has nothing else to do, and an ordinary user
+ * cannot raise its priority again. So these threads take no lock and allocate nothing: they get a
+ * piece through a slot, with its coder and its memory, and a thread of normal priority waits for the
+ * result. When a program needs the File meanwhile, the waiting thread abandons the slot and
+ * compresses the piece itself. An abandoned slot is free again when its thread has finished.
+ */
+#include "dataplane/transfers/idle_packing.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "dataplane/base/syscalls.h"
+#include "dataplane/media/codec.h"
+#include "dataplane/media/frame.h"
+
+enum {
+    SLOTS = 32,
+    THREADS_MAX_IDLE = 16,
+    LOWEST_NICE = 19,
+    HURRY_MS = 5,  /* how often the waiting thread asks whether to hurry */
+    JOIN_MS = 200, /* threads that do not get to end in this time are left alone */
+};
+
+/* A slot goes from one to the next state by compare-and-swap. */
+enum slot_state {
+    SLOT_FREE,
+    SLOT_OWNED, /* by the thread that fills it or reads its result */
+    SLOT_FILLED,
+    SLOT_RUNNING,
+    SLOT_ABANDONED, /* the same, and nobody waits for the result */
+    SLOT_DONE,
+};
+
+struct idle_slot {
+    _Atomic uint32_t state; /* enum slot_state; a futex */
+    struct coder *coder;    /* of an abandoned piece: its next owner frees it */
+    uint8_t *memory;        /* 2 * PIECE_BYTES: the plain piece, then the packed one */
+    size_t n, room;
+    struct idle_result result;
+};
+
+struct idle_packing {
+    struct idle_slot slots[SLOTS];
+    _Atomic uint32_t calls; /* a futex: changes with each piece, and at the end */
+    atomic_bool stopping;
+    pthread_t threads[THREADS_MAX_IDLE];
+    uint32_t count;
+};
+
+static bool change(struct idle_slot *s, enum slot_state from, enum slot_state to)
+{
+    uint32_t expected = from;
+    return atomic_compare_exchange_strong(&s->state, &expected, to);
+}
+
+static void wait_on(_Atomic uint32_t *word, uint32_t value, const struct timespec *most)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, most, NULL, 0);
+}
+
+static void wake_on(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* ---- the threads ------------------------------------------------------------------------- */
+
+/* compress - a slot that this thread has taken. */
+static void compress(struct idle_slot *s)
+{
+    uint64_t began = clock_cpu_ns();
+    s->result.packed = monarch_coder_pack(s->coder, s->memory, s->n,
+                                          s->memory + PIECE_BYTES, s->room);
+    s->result.cpu_ns = clock_cpu_ns() - began;
+    if (change(s, SLOT_RUNNING, SLOT_DONE))
+        wake_on(&s->state);
+    else
+        atomic_store(&s->state, SLOT_FREE);
+}
+
+static bool compress_any(struct idle_packing *p)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        if (!change(&p->slots[i], SLOT_FILLED, SLOT_RUNNING))
+            continue;
+        compress(&p->slots[i]);
+        found = true;
+    }
+    return found;
+}
+
+/* lower - gives this thread the lowest priority that the system has. */
+static void lower(void)
+{
+    const struct sched_param none = {0};
+    if (sched_setscheduler(0, SCHED_IDLE, &none))
+        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LOWEST_NICE);
+}
+
+static void *work(void *packing)
+{
+    struct idle_packing *p = packing;
+    lower();
+    while (!atomic_load(&p->stopping)) {
+        uint32_t seen = atomic_load(&p->calls);
+        if (!compress_any(p) && !atomic_load(&p->stopping))
+            wait_on(&p->calls, seen, NULL);
+    }
+    return NULL;
+}
+
+/* start - one thread for each processor, with all signals blocked. */
+static int start(struct idle_packing *p)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t most = processors < 1 ? 1 : (uint32_t)processors;
+    sigset_t all, before;
+    int rc = 0;
+    most = most < THREADS_MAX_IDLE ? most : THREADS_MAX_IDLE;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (!rc && p->count < most) {
+        rc = pthread_create(&p->threads[p->count], NULL, work, p);
+        if (!rc)
+            pthread_setname_np(p->threads[p->count++], "idle packing");
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return p->count ? 0 : -rc;
+}
+
+/* idle_packing_new - starts the threads. */
+int idle_packing_new(struct idle_packing **out)
+{
+    struct idle_packing *p = calloc(1, sizeof(*p));
+    if (!p)
+        return -ENOMEM;
+    int rc = start(p);
+    if (rc)
+        free(p);
+    else
+        *out = p;
+    return rc;
+}
+
+/* join_all - false: a thread gets no processor to end its piece, and is detached. */
+static bool join_all(struct idle_packing *p)
+{
+    struct timespec until;
+    bool all = true;
+    clock_gettime(CLOCK_REALTIME, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + JOIN_MS * MS_NS;
+    until.tv_sec += (time_t)(ns / SECOND_NS);
+    until.tv_nsec = (long)(ns % SECOND_NS);
+    for (uint32_t i = 0; i < p->count; i++) {
+        if (pthread_timedjoin_np(p->threads[i], NULL, &until) == 0)
+            continue;
+        pthread_detach(p->threads[i]);
+        all = false;
+    }
+    return all;
+}
+
+/* idle_packing_free - ends the threads. The memory of those that cannot end now is not freed: they
+ * use nothing else. */
+void idle_packing_free(struct idle_packing *p)
+{
+    if (!p)
+        return;
+    atomic_store(&p->stopping, true);
+    atomic_fetch_add(&p->calls, 1);
+    syscall(SYS_futex, &p->calls, FUTEX_WAKE_PRIVATE, THREADS_MAX_IDLE, NULL, NULL, 0);
+    if (!join_all(p))
+        return;
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        monarch_coder_free(p->slots[i].coder);
+        free(p->slots[i].memory);
+    }
+    free(p);
+}
+
+/* ---- the thread that waits --------------------------------------------------------------- */
+
+/* own - a free slot with its memory; NULL: there is none. */
+static struct idle_slot *own(struct idle_packing *p)
+{
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        struct idle_slot *s = &p->slots[i];
+        if (!change(s, SLOT_FREE, SLOT_OWNED))
+            continue;
+        monarch_coder_free(s->coder);
+        s->coder = NULL;
+        if (!s->memory)
+            s->memory = malloc(2 * PIECE_BYTES);
+        if (s->memory)
+            return s;
+        atomic_store(&s->state, SLOT_FREE);
+        return NULL;
+    }
+    return NULL;
+}
+
+static void fill(struct idle_packing *p, struct idle_slot *s, struct coder *coder,
+                 const struct idle_piece *piece)
+{
+    s->coder = coder;
+    s->n = piece->n;
+    s->room = piece->room;
+    memcpy(s->memory, piece->bytes, piece->n);
+    atomic_store(&s->state, SLOT_FILLED);
+    atomic_fetch_add(&p->calls, 1);
+    wake_on(&p->calls);
+}
+
+enum waited { WAITED_DONE, WAITED_UNBEGUN, WAITED_ABANDONED };
+
+/* await - waits for the result of a slot until the piece is needed at once. */
+static enum waited await(struct idle_slot *s, const struct idle_piece *piece)
+{
+    const struct timespec most = {.tv_nsec = HURRY_MS * (long)MS_NS};
+    for (;;) {
+        uint32_t state = atomic_load(&s->state);
+        if (state == SLOT_DONE)
+            return WAITED_DONE;
+        wait_on(&s->state, state, &most);
+        if (!piece->hurries(piece->of))
+            continue;
+        if (change(s, SLOT_FILLED, SLOT_OWNED))
+            return WAITED_UNBEGUN;
+        if (change(s, SLOT_RUNNING, SLOT_ABANDONED))
+            return WAITED_ABANDONED;
+    }
+}
+
+/* idle_packing_run - compresses a piece of at most PIECE_BYTES into `out` when a processor is idle.
+ * False: no slot is free, or the piece is needed at once: the caller compresses it. The coder is
+ * NULL then if a thread still uses it. */
+bool idle_packing_run(struct idle_packing *p, struct coder **coder,
+                      const struct idle_piece *piece, void *out,
+                      struct idle_result *result)
+{
+    struct idle_slot *s = own(p);
+    if (!s)
+        return false;
+    fill(p, s, *coder, piece);
+    enum waited waited = await(s, piece);
+    if (waited == WAITED_ABANDONED) {
+        *coder = NULL;
+        return false;
+    }
+    *result = s->result;
+    if (waited == WAITED_DONE && result->packed > 0)
+        memcpy(out, s->memory + PIECE_BYTES, (size_t)result->packed);
+    s->coder = NULL;
+    atomic_store(&s->state, SLOT_FREE);
+    return waited == WAITED_DONE;
+}

@@ -1,0 +1,33 @@
+/* idle_packing.h - compresses pieces of frames with what programs leave of the processors. */
+#ifndef MONARCH_IDLE_PACKING_H
+#define MONARCH_IDLE_PACKING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct coder;
+struct idle_packing;
+
+/* Whether to stop waiting for a piece; asked every few milliseconds. */
+typedef bool idle_hurries(void *of);
+
+struct idle_piece { /* to be compressed */
+    const void *bytes;
+    size_t n, room;
+    idle_hurries *hurries;
+    void *of;
+};
+
+struct idle_result {
+    int64_t packed;  /* see monarch_coder_pack() */
+    uint64_t cpu_ns; /* that it took */
+};
+
+int idle_packing_new(struct idle_packing **out);
+void idle_packing_free(struct idle_packing *p);
+bool idle_packing_run(struct idle_packing *p, struct coder **coder,
+                      const struct idle_piece *piece, void *out,
+                      struct idle_result *result);
+
+#endif
