@@ -28,6 +28,8 @@ MIB = 1 << 20
 SIZE = 3 * 8 * MIB + 123_457
 BLOCK = 256 << 10
 NO_FILL = ("--set", "fill.enabled=false")
+THROUGH_PROBES = 5
+"""Small reads at random after which a program knows whether to wait for the agent."""
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -80,6 +82,41 @@ def test_reading_in_sequence_for_three_epochs_reads_the_origin_once(
     assert outcome.counter("reads_origin") == 0
 
 
+def test_small_random_reads_of_a_fast_origin_are_not_waited_for(
+    runner: Runner, mount_counted: Callable[..., CountFs], tmp_path: Path
+) -> None:
+    """They are copied afterwards, out of the page cache, and come from there later."""
+    make_file(tmp_path / "data")
+    view = mount_counted(tmp_path / "data", cached=1)
+    command = consumer("read_parts.py", "small", shard(view), "1000")
+    plain = runner.plain(command).succeed()
+    direct = view.counts().read_bytes
+    view.reset()
+    os.posix_fadvise(
+        fd := os.open(shard(view), os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED
+    )
+    os.close(fd)
+
+    outcome = runner.under_monarch(command, roots=[view.root], options=NO_FILL)
+
+    assert outcome.succeed().stdout == plain.stdout
+    assert outcome.counter("reads_origin") > 500
+    assert outcome.counter("reads_local") > 900
+    assert view.counts().read_bytes <= 1.25 * direct
+
+
+def test_small_random_reads_wait_for_the_agent_where_the_origin_is_slow(
+    runner: Runner, mount_counted: Callable[..., CountFs], tmp_path: Path
+) -> None:
+    make_file(tmp_path / "data")
+    view = mount_counted(tmp_path / "data", cached=1, read_us=1000)
+    command = consumer("read_parts.py", "small", shard(view), "200")
+
+    outcome = runner.under_monarch(command, roots=[view.root], options=NO_FILL)
+
+    assert outcome.succeed().counter("reads_local") > 300
+
+
 def test_a_sparse_reader_costs_the_origin_what_it_reads_and_once(
     runner: Runner, counted: CountFs
 ) -> None:
@@ -92,7 +129,9 @@ def test_a_sparse_reader_costs_the_origin_what_it_reads_and_once(
 
     assert outcome.stdout == plain.stdout
     assert counted.counts().read_bytes <= 20 * BLOCK < SIZE / 4
-    assert outcome.counter("reads_local") == 30
+    read = outcome.counter("reads_local"), outcome.counter("reads_origin")
+    assert sum(read) == 30
+    assert read[1] <= THROUGH_PROBES
     assert outcome.report["staging"]["files"] == 0
 
 

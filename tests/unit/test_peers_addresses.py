@@ -49,7 +49,7 @@ def test_who_never_answers_is_given_up_after_one_handshake():
     async def main():
         frozen = [silent() for _ in range(3)]
         places = [listener.getsockname() for listener in frozen]
-        begun_s, before = time.monotonic(), open_descriptors()
+        before, begun_s = open_descriptors(), time.monotonic()
         with pytest.raises(TimeoutError):
             await connect_first(places, OWN, 0, "")
         assert time.monotonic() - begun_s < 2 * HANDSHAKE_S

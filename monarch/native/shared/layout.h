@@ -36,7 +36,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 15u
+#define LAYOUT_VERSION 16u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
 #define PAGE_BYTES (4u << 10)  /* unit of presence; what the kernel reads at least */
@@ -362,13 +362,13 @@ struct requests {
      * for work since. A program that has filled a slot and finds 0 wakes one, or, if none
      * is idle, rings the bell. */
     uint32_t called;
-    uint8_t pad[64 - 32];
+    uint32_t alone; /* 1: small reads may pass by the agent; see read_through.c */
+    uint8_t pad[64 - 36];
     struct rights agent; /* rights of the scan and of copies */
     /* By File number modulo WAITER_COUNTS: opens that wait for a Replica, or have been
      * woken and have not opened it yet. The Pool keeps a Replica that is waited for. */
     uint32_t waiters[WAITER_COUNTS];
-    /* File number + 1, or a request for Pages, see presence.h; 0 = free; emptied by an
-     * atomic exchange. */
+    /* File number + 1, or Pages, see presence.h; 0 = free; emptied atomically. */
     uint64_t slots[REQUEST_SLOTS];
     /* By File number modulo WAITER_COUNTS: File number + 1, and in the lower half how far
      * its Transfer has come; see progress.h. The data plane writes. */

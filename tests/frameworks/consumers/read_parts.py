@@ -36,6 +36,17 @@ def sparse(path: str, reads: int, longest: int = 64 << 10) -> None:
     os.close(fd)
 
 
+def small(path: str, reads: int) -> None:
+    """Twice the same pieces of 4 KiB, the second time when they may be staged."""
+    fd = os.open(path, os.O_RDONLY)
+    for turn in range(2):
+        chance, size = random.Random(7), os.stat(path).st_size
+        time.sleep(turn)
+        for _ in range(reads):
+            print(digest(os.pread(fd, 4096, chance.randrange(1, size))))
+    os.close(fd)
+
+
 def vectors(path: str) -> None:
     """Into several buffers, across the end, and to an address that is none."""
     size = os.stat(path).st_size
@@ -126,8 +137,8 @@ def halted(path: str) -> None:
 def ways(way: str, path: str, reads: int) -> None:
     if way == "sequence":
         sequence(path)
-    elif way == "sparse":
-        sparse(path, reads)
+    elif way in ("sparse", "small"):
+        globals()[way](path, reads)
     else:
         globals()[way](path)
 

@@ -64,6 +64,16 @@ void requests_look(struct demand *d)
             demand(d, (uint32_t)(requests[i] - 1));
 }
 
+/* tell_alone - lets programs know whether small reads may pass by the agent. */
+static void tell_alone(const struct demand *d)
+{
+    pthread_mutex_lock(&d->transfers->lock);
+    bool alone = !d->fetcher.of && !d->transfers->options.readers_max;
+    pthread_mutex_unlock(&d->transfers->lock);
+    atomic_store_explicit((_Atomic uint32_t *)&d->job->requests->alone, alone,
+                          memory_order_relaxed);
+}
+
 /* run_each_beat - what is due with each heartbeat, and not with each request. */
 static void run_each_beat(struct demand *d)
 {
@@ -72,6 +82,7 @@ static void run_each_beat(struct demand *d)
         return;
     d->checked_ns = now;
     health_check(d->transfers);
+    tell_alone(d);
     pages_check(d);
     packing_go_on(d->transfers); /* a failed frame has released its reservation */
     if (d->eviction)

@@ -93,8 +93,16 @@ void wait_leave(const struct segments *seg, uint64_t file)
         ring(seg);
 }
 
-/* wait_put - puts a request into a slot, unless it is in one; false: no slot free. */
-bool wait_put(const struct segments *seg, uint64_t request)
+/* wait_is_alone - no other node gives Pages, so that the origin may be read instead of waiting. */
+bool wait_is_alone(const struct segments *seg)
+{
+    return atomic_load_explicit((_Atomic uint32_t *)&seg->requests->alone,
+                                memory_order_relaxed);
+}
+
+/* wait_post - puts a request into a slot, unless it is in one; false: no slot free. The agent looks
+ * at it at once if it is called, else soon. */
+bool wait_post(const struct segments *seg, uint64_t request, bool calls)
 {
     uint32_t at = (uint32_t)(request * 0x9e3779b97f4a7c15u >> 40) % REQUEST_SLOTS;
     for (uint32_t n = 0; n < PROBES_MAX; n++) {
@@ -103,12 +111,19 @@ bool wait_put(const struct segments *seg, uint64_t request)
         if (held == request)
             return true;
         if (held == 0 && atomic_compare_exchange_strong(slot, &held, request)) {
-            call(seg);
+            if (calls)
+                call(seg);
             return true;
         }
         at = (at + 1) % REQUEST_SLOTS;
     }
     return false;
+}
+
+/* wait_put - the same for a program that waits. */
+bool wait_put(const struct segments *seg, uint64_t request)
+{
+    return wait_post(seg, request, true);
 }
 
 /* wait_request - asks for a File. */

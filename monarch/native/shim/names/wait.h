@@ -6,6 +6,8 @@
 #include "shared/presence.h"
 
 bool wait_agent_lives(const struct segments *seg);
+bool wait_is_alone(const struct segments *seg);
+bool wait_post(const struct segments *seg, uint64_t request, bool calls);
 bool wait_put(const struct segments *seg, uint64_t request);
 bool wait_pages(const struct segments *seg, uint64_t file, struct page_range range);
 bool wait_request(const struct segments *seg, uint64_t file);

@@ -6,6 +6,7 @@
  * still be the one that was looked up, and the File not written to.
  */
 #include "shim/serving/large_replica.h"
+#include "shim/serving/read_through.h"
 
 #include <errno.h>
 #include <string.h>
@@ -281,9 +282,12 @@ static bool serve_shared(int fd, const struct large *l, const struct iovec *piec
         return false;
     }
     uint64_t n = l->size - at < total ? l->size - at : total;
-    uint64_t served = serve(l, pieces, count, at, n);
+    bool through = through_applies(l, fd, at, n);
+    uint64_t served = through ? 0 : serve(l, pieces, count, at, n);
     counted_read(n, served);
-    long rest = served < n ? read_rest(fd, pieces, count, at, n, served) : 0;
+    long rest = through      ? through_read(l, fd, pieces, count, at, n)
+                : served < n ? read_rest(fd, pieces, count, at, n, served)
+                             : 0;
     long all = rest < 0 && !served ? rest : (long)served + (rest > 0 ? rest : 0);
     if (all < (long)total)
         sys_call(SYS_lseek, fd, (all > 0 ? all : 0) - (long)total, SEEK_CUR, 0, 0);
@@ -301,6 +305,13 @@ static bool serve_at(int fd, const struct large *l, const struct iovec *pieces,
     if (at < 0 || (uint64_t)at >= l->size)
         return false;
     uint64_t n = l->size - (uint64_t)at < total ? l->size - (uint64_t)at : total;
+    if (through_applies(l, fd, (uint64_t)at, n)) {
+        long all = through_read(l, fd, pieces, count, (uint64_t)at, n);
+        counted_read(n, 0);
+        read_ahead(fd, l, (uint64_t)at, n);
+        *got = all;
+        return all >= 0; /* an error is the program's own to meet */
+    }
     uint64_t served = serve(l, pieces, count, (uint64_t)at, n);
     counted_read(n, served);
     read_ahead(fd, l, (uint64_t)at, n);

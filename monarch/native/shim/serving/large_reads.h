@@ -38,6 +38,7 @@ bool large_serve_pieces(int fd, const struct iovec *pieces, int count,
                         const off64_t *at, ssize_t *got);
 
 /* read_ahead.c */
+bool read_ahead_is_random(int fd, const struct large *l, uint64_t at);
 void read_ahead(int fd, const struct large *l, uint64_t at, uint64_t n);
 
 /* large_suspect - reads by this descriptor may be those of a large File. */

@@ -65,6 +65,15 @@ static void stride(const struct pattern *p, const struct large *l)
     }
 }
 
+/* read_ahead_is_random - a read at this offset belongs to no sequence and to no equal steps, of which
+ * more is asked for at once. */
+bool read_ahead_is_random(int fd, const struct large *l, uint64_t at)
+{
+    const struct pattern *p = &patterns[fd];
+    bool follows = p->file == l->file + 1 ? at == p->end : at == 0;
+    return !follows && !(p->step && (int64_t)(at - p->at) == p->step);
+}
+
 /* read_ahead - after a read of n bytes. */
 void read_ahead(int fd, const struct large *l, uint64_t at, uint64_t n)
 {
