@@ -1,10 +1,15 @@
 /* idle_packing.c - threads at SCHED_IDLE that compress pieces of frames.
  *
- * The kernel runs such a thread only while a processor has nothing else to do, and an ordinary user
- * cannot raise its priority again. So these threads take no lock and allocate nothing: they get a
- * piece through a slot, with its coder and its memory, and a thread of normal priority waits for the
- * result. When a program needs the File meanwhile, the waiting thread abandons the slot and
- * compresses the piece itself. An abandoned slot is free again when its thread has finished.
+ * The kernel runs such a thread only while a processor has nothing else to do. That holds within one
+ * group of the scheduler: where the session of each program is a group (sched(7), autogroup), half of
+ * a processor would still be theirs. So a thread also rests after a piece for which it had to wait
+ * for a processor, longer each time, and less again when processors are idle meanwhile.
+ *
+ * An ordinary user cannot raise the priority of a thread again. So these threads take no lock and
+ * allocate nothing: they get a piece through a slot, with its coder and its memory, and a thread of
+ * normal priority waits for the result. When a program needs the File meanwhile, the waiting thread
+ * abandons the slot and compresses the piece itself. An abandoned slot is free again when its thread
+ * has finished.
  */
 #include "dataplane/transfers/idle_packing.h"
 
@@ -25,8 +30,13 @@ enum {
     SLOTS = 32,
     THREADS_MAX_IDLE = 16,
     LOWEST_NICE = 19,
-    HURRY_MS = 5,  /* how often the waiting thread asks whether to hurry */
-    JOIN_MS = 200, /* threads that do not get to end in this time are left alone */
+    HURRY_MS = 5,   /* how often the waiting thread asks whether to hurry */
+    JOIN_MS = 200,  /* threads that do not get to end in this time are left alone */
+    REST_MAX = 64,  /* times the processor time of a piece */
+    IDLE_PART = 10, /* of a processor, at least, that is idle for one part of so many */
+    STAT_FIELDS = 5, /* of /proc/stat: user, nice, system, idle, iowait */
+    STAT_IDLE = 3,
+    LINE_BYTES = 256,
 };
 
 /* A slot goes from one to the next state by compare-and-swap. */
@@ -49,8 +59,8 @@ struct idle_slot {
 
 struct idle_packing {
     struct idle_slot slots[SLOTS];
-    _Atomic uint32_t calls; /* a futex: changes with each piece, and at the end */
-    atomic_bool stopping;
+    _Atomic uint32_t calls;    /* a futex: changes with each piece, and at the end */
+    _Atomic uint32_t stopping; /* a futex */
     pthread_t threads[THREADS_MAX_IDLE];
     uint32_t count;
 };
@@ -66,9 +76,9 @@ static void wait_on(_Atomic uint32_t *word, uint32_t value, const struct timespe
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, most, NULL, 0);
 }
 
-static void wake_on(_Atomic uint32_t *word)
+static void wake_on(_Atomic uint32_t *word, int count)
 {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
 /* ---- the threads ------------------------------------------------------------------------- */
@@ -81,21 +91,84 @@ static void compress(struct idle_slot *s)
                                           s->memory + PIECE_BYTES, s->room);
     s->result.cpu_ns = clock_cpu_ns() - began;
     if (change(s, SLOT_RUNNING, SLOT_DONE))
-        wake_on(&s->state);
+        wake_on(&s->state, 1);
     else
         atomic_store(&s->state, SLOT_FREE);
 }
 
-static bool compress_any(struct idle_packing *p)
+/* compress_next - the next slot that is filled; the processor time it took, 0: there is none. */
+static uint64_t compress_next(struct idle_packing *p)
 {
-    bool found = false;
+    uint64_t began = clock_cpu_ns();
     for (uint32_t i = 0; i < SLOTS; i++) {
         if (!change(&p->slots[i], SLOT_FILLED, SLOT_RUNNING))
             continue;
         compress(&p->slots[i]);
-        found = true;
+        return clock_cpu_ns() - began;
     }
-    return found;
+    return 0;
+}
+
+/* read_line - the first line of a file of the kernel, from its first number on; NULL: none. */
+static const char *read_line(const char *path, char line[LINE_BYTES])
+{
+    int fd = file_openat(AT_FDCWD, path, O_RDONLY, 0);
+    ssize_t got = fd < 0 ? -1 : file_read(fd, line, LINE_BYTES - 1, 1);
+    if (fd >= 0)
+        close(fd);
+    if (got <= 0)
+        return NULL;
+    line[got] = 0;
+    return line + strcspn(line, "0123456789");
+}
+
+/* idle_ns - the time for which all processors have been idle, added up; 0: not known. */
+static uint64_t idle_ns(void)
+{
+    char line[LINE_BYTES];
+    const char *at = read_line("/proc/stat", line);
+    uint64_t ticks = 0;
+    for (int field = 0; at && field < STAT_FIELDS; field++) {
+        char *end;
+        uint64_t value = strtoull(at, &end, 10);
+        ticks += field >= STAT_IDLE ? value : 0;
+        at = end;
+    }
+    return ticks * (SECOND_NS / (uint64_t)sysconf(_SC_CLK_TCK));
+}
+
+/* waited_ns - for how long this thread has waited for a processor; 0: not known. */
+static uint64_t waited_ns(void)
+{
+    char line[LINE_BYTES], *end;
+    const char *at = read_line("/proc/thread-self/schedstat", line);
+    if (!at)
+        return 0;
+    strtoull(at, &end, 10);
+    return strtoull(end, NULL, 10);
+}
+
+/* rest_for - sleeps for a time, or until the end. Returns how often to rest after the next piece: less
+ * if processors have been idle meanwhile. */
+static uint32_t rest_for(struct idle_packing *p, uint32_t rest, uint64_t cpu_ns)
+{
+    const struct timespec most = clock_timespec(rest * cpu_ns);
+    uint64_t before = idle_ns();
+    wait_on(&p->stopping, 0, &most);
+    uint64_t idle = idle_ns() - before;
+    if (idle >= rest * cpu_ns / 2)
+        return 0;
+    return idle >= rest * cpu_ns / IDLE_PART ? rest / 2 : rest;
+}
+
+/* next_rest - how many times the time of a piece to rest after it: more than before if it had to wait
+ * for a quarter of that. */
+static uint32_t next_rest(uint32_t rest, uint64_t waited, uint64_t cpu_ns)
+{
+    if (waited <= cpu_ns / 4 || cpu_ns < MS_NS)
+        return rest;
+    rest = rest ? 2 * rest : 1;
+    return rest < REST_MAX ? rest : REST_MAX;
 }
 
 /* lower - gives this thread the lowest priority that the system has. */
@@ -109,11 +182,18 @@ static void lower(void)
 static void *work(void *packing)
 {
     struct idle_packing *p = packing;
+    uint32_t rest = 0;
     lower();
     while (!atomic_load(&p->stopping)) {
         uint32_t seen = atomic_load(&p->calls);
-        if (!compress_any(p) && !atomic_load(&p->stopping))
+        uint64_t waited = waited_ns(), cpu_ns = compress_next(p);
+        if (!cpu_ns && !atomic_load(&p->stopping))
             wait_on(&p->calls, seen, NULL);
+        if (!cpu_ns)
+            continue;
+        rest = next_rest(rest, waited_ns() - waited, cpu_ns);
+        if (rest)
+            rest = rest_for(p, rest, cpu_ns);
     }
     return NULL;
 }
@@ -175,9 +255,10 @@ void idle_packing_free(struct idle_packing *p)
 {
     if (!p)
         return;
-    atomic_store(&p->stopping, true);
+    atomic_store(&p->stopping, 1);
     atomic_fetch_add(&p->calls, 1);
-    syscall(SYS_futex, &p->calls, FUTEX_WAKE_PRIVATE, THREADS_MAX_IDLE, NULL, NULL, 0);
+    wake_on(&p->stopping, THREADS_MAX_IDLE);
+    wake_on(&p->calls, THREADS_MAX_IDLE);
     if (!join_all(p))
         return;
     for (uint32_t i = 0; i < SLOTS; i++) {
@@ -217,7 +298,7 @@ static void fill(struct idle_packing *p, struct idle_slot *s, struct coder *code
     memcpy(s->memory, piece->bytes, piece->n);
     atomic_store(&s->state, SLOT_FILLED);
     atomic_fetch_add(&p->calls, 1);
-    wake_on(&p->calls);
+    wake_on(&p->calls, 1);
 }
 
 enum waited { WAITED_DONE, WAITED_UNBEGUN, WAITED_ABANDONED };
