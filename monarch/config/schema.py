@@ -388,7 +388,9 @@ class Config(Section):
     share: Literal["on", "off"] = Field(
         default="on",
         description="Whether files that another job of the user has staged on the "
-        "node, in a tier on the same file system, are linked instead of read again.",
+        "node, in a tier on the same file system, are linked instead of read again. "
+        "Not shared: files above cold_open.wait_max, packed tiers, and ram tiers in "
+        "jobs whose memory a cgroup limits.",
     )
     cold_open: ColdOpen = Field(default=ColdOpen())
     fill: Fill = Field(default=Fill())
