@@ -389,8 +389,9 @@ class Config(Section):
         default="on",
         description="Whether files that another job of the user has staged on the "
         "node, in a tier on the same file system, are linked instead of read again. "
-        "Not shared: files above cold_open.wait_max, packed tiers, and ram tiers in "
-        "jobs whose memory a cgroup limits.",
+        "Files above cold_open.wait_max are when fill stages them, in jobs of one node "
+        "without retain. Not shared: packed tiers, and ram tiers in jobs whose memory "
+        "a cgroup limits.",
     )
     cold_open: ColdOpen = Field(default=ColdOpen())
     fill: Fill = Field(default=Fill())

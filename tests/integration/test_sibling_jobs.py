@@ -23,10 +23,15 @@ TOTAL = FILES * BYTES
 RATE = TOTAL // 2  # of the origin in a second
 MORE_MAX = 1.1
 
-# Reads all files twice, prints a digest of each pass, and stays while a file is there.
+SHARDS = 3
+SHARD_BYTES = 20 * 2**20 + 4321
+"""Above `cold_open.wait_max`."""
+
+# Waits, reads all files twice, prints digests of both, stays while a file is there.
 READ = """
 import hashlib, os, sys, time
-root, stays = sys.argv[1:]
+root, stays, pause_s = sys.argv[1:]
+time.sleep(float(pause_s))
 for epoch in range(2):
     digest = hashlib.sha256()
     for name in sorted(os.listdir(root)):
@@ -41,13 +46,22 @@ while os.path.exists(stays):
 class Job:
     """A job with a report of its own, which may outlive its reading."""
 
-    def __init__(self, runner: Runner, view: CountFs, name: str, *options: str) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        view: CountFs,
+        name: str,
+        *options: str,
+        pause_s: float = 0,
+    ) -> None:
         self.report = runner.folder / f"{name}.json"
         self.stays = runner.folder / f"{name}.stays"
         self.stays.touch()
         line = runner.line([view.root], self.report, options)
-        words = [sys.executable, "-c", READ, str(view.root), str(self.stays)]
-        self.process: subprocess.Popen[bytes] = start([*line, *words])
+        words = [str(view.root), str(self.stays), str(pause_s)]
+        self.process: subprocess.Popen[bytes] = start(
+            [*line, sys.executable, "-c", READ, *words]
+        )
 
     def wait_for_pass(self) -> bytes:
         """Return the digest of the next pass over all files."""
@@ -155,3 +169,62 @@ def test_jobs_go_on_when_one_of_them_is_killed(runner: Runner, view: CountFs) ->
     assert len(set.union(*digests)) == 1
     tried = sum(tried_bytes(one.report) for one in outcomes)
     assert view.counts().read_bytes <= 2 * TOTAL + tried
+
+
+@pytest.fixture
+def shards(mount_counted: Mount, tmp_path: Path) -> CountFs:
+    """An origin with large files."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for number in range(SHARDS):
+        path = folder / f"{number:03}"
+        path.write_bytes(random.Random(number).randbytes(SHARD_BYTES))
+        os.utime(path, (10**9, 10**9))
+    return mount_counted(folder, bw=SHARDS * SHARD_BYTES)
+
+
+def test_a_job_links_large_files_of_another_one(
+    runner: Runner, shards: CountFs
+) -> None:
+    first = Job(runner, shards, "first", pause_s=3)
+    digest = first.wait_for_pass()
+    assert first.wait_for_pass() == digest
+    shards.reset()
+
+    second = Job(runner, shards, "second", pause_s=3)
+
+    assert second.wait_for_pass() == digest
+    first.end()
+    assert second.wait_for_pass() == digest  # its names are its own
+    report = second.end().report
+    assert shards.counts().read_bytes == tried_bytes(report)
+    assert shared(report) == SHARDS
+    assert report["staging"]["shared_bytes"] == SHARDS * SHARD_BYTES
+
+
+def test_jobs_that_fill_large_files_at_once_read_the_origin_once(
+    runner: Runner, shards: CountFs
+) -> None:
+    jobs = [Job(runner, shards, f"job{number}", pause_s=6) for number in range(3)]
+
+    digests = [{job.wait_for_pass() for _ in range(2)} for job in jobs]
+    outcomes = [job.end() for job in jobs]
+
+    assert len(set.union(*digests)) == 1
+    tried = sum(tried_bytes(one.report) for one in outcomes)
+    assert shards.counts().read_bytes <= 1.2 * SHARDS * SHARD_BYTES + tried
+
+
+def test_a_large_file_of_another_identity_is_not_linked(
+    runner: Runner, shards: CountFs
+) -> None:
+    first = Job(runner, shards, "first", pause_s=3)
+    digest = first.wait_for_pass()
+    changed = shards.source / "001"
+    changed.write_bytes(bytes(SHARD_BYTES))
+
+    second = Job(runner, shards, "second", pause_s=3)
+
+    assert second.wait_for_pass() != digest
+    assert shared(second.end().report) == SHARDS - 1
+    first.end()

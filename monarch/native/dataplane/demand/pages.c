@@ -42,10 +42,52 @@ static int check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return transfer_check(ts, t, buffer);
 }
 
-/* gather - see partial_gather(); for orders of a whole File. */
+/* may_share - a large File of another job may be linked: nobody is to have its checksums. */
+static bool may_share(struct demand *d)
+{
+    const struct transfers *ts = d->transfers;
+    pthread_mutex_lock(&d->transfers->lock);
+    bool peers = d->fetcher.of;
+    pthread_mutex_unlock(&d->transfers->lock);
+    return !peers && ts->siblings && !ts->sealer && !ts->options.retains;
+}
+
+/* link_whole - links the File, unless a file for its Pages was created; no other Transfer creates one
+ * meanwhile. */
+static bool link_whole(struct demand *d, struct partial *p)
+{
+    pthread_mutex_lock(&p->opening);
+    bool linked = !p->files[p->order.tier].ino &&
+                  !sharing_link(d->transfers, &p->order);
+    if (linked)
+        partial_end_linked(d->partials, p);
+    pthread_mutex_unlock(&p->opening);
+    return linked;
+}
+
+/* share - links the File from another job of this user; false: none has it whole, or some of it is
+ * here. */
+static bool share(struct demand *d, struct transfer *t)
+{
+    struct partial *p = t->partial;
+    if (!may_share(d))
+        return false;
+    if (order_class(t->order.kind) == CLASS_BACKGROUND)
+        sharing_await(d->transfers, t);
+    if (!partial_claim_whole(d->partials, p))
+        return false;
+    bool linked = link_whole(d, p);
+    if (!linked)
+        partial_unclaim_whole(d->partials, p);
+    return linked;
+}
+
+/* gather - for orders of a whole File: links it, or see partial_gather(). */
 static int gather(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    return t->order.page_count ? 0 : partial_gather(ts, t, buffer);
+    if (t->order.page_count || share(demand_of(ts), t))
+        return 0;
+    return partial_gather(ts, t, buffer);
 }
 
 /* next_count - how many Pages to read next: they end at a multiple of their number. */
@@ -233,10 +275,13 @@ static int complete_come(struct demand *d, struct transfer *t, uint8_t *buffer)
 static int complete(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     struct demand *d = demand_of(ts);
+    int rc;
     if (has_come(t))
         return complete_come(d, t, buffer);
     if (t->order.page_count)
         return 0;
+    if (partial_ended(d->partials, t->partial, &rc))
+        return rc;
     bool leaves = order_class(t->order.kind) == CLASS_BACKGROUND || t->partial->pieces;
     return leaves ? leave(d, t) : await(d, t);
 }

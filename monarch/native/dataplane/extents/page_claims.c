@@ -271,6 +271,25 @@ void partial_unclaim(struct partials *parts, struct partial *p, struct page_run 
     pthread_mutex_unlock(&parts->lock);
 }
 
+/* partial_claim_whole - claims all Pages of a File that has its room in one Tier, and of which nothing
+ * is present or claimed; false: it is not so. */
+bool partial_claim_whole(struct partials *parts, struct partial *p)
+{
+    pthread_mutex_lock(&parts->lock);
+    bool may = !p->ended && !p->pieces && !p->gathers && !p->present && !p->claims;
+    for (uint32_t i = 0; may && i < p->extents; i++)
+        pages_claim_all(p, i);
+    pthread_mutex_unlock(&parts->lock);
+    return may;
+}
+
+/* partial_unclaim_whole - ends these claims. */
+void partial_unclaim_whole(struct partials *parts, struct partial *p)
+{
+    for (uint32_t i = 0; i < p->extents; i++)
+        partial_unclaim(parts, p, partial_extent_pages(p, i), false);
+}
+
 /* partial_release - ends the claims of an order that could not be queued. */
 void partial_release(struct partials *parts, const struct monarch_order *order)
 {

@@ -215,6 +215,7 @@ bool partial_next_incomplete(struct partials *parts, bool begun,
 bool partial_lacks(struct partials *parts, uint32_t file);
 bool partial_is_to_be_whole(struct partials *parts, uint32_t file);
 void partial_reconsider(struct partials *parts, struct partial *p);
+void partial_end_linked(struct partials *parts, struct partial *p);
 bool partial_order_rest(struct partials *parts, uint32_t file,
                         struct monarch_order *out);
 
@@ -245,6 +246,8 @@ uint32_t partial_still_claimed(struct partials *parts, struct partial *p,
                                struct page_run run, struct page_run *out);
 void partial_unclaim(struct partials *parts, struct partial *p, struct page_run run,
                      bool failed);
+bool partial_claim_whole(struct partials *parts, struct partial *p);
+void partial_unclaim_whole(struct partials *parts, struct partial *p);
 void partial_release(struct partials *parts, const struct monarch_order *order);
 bool partial_await(struct partials *parts, struct partial *p);
 

@@ -1,6 +1,7 @@
 /* partial_rest.c - what partial Replicas lack, and who completes them: a Transfer for
  * programs that wait for all of a File, or fill, now or when peers can give more. */
 #include <limits.h>
+#include <stdlib.h>
 
 #include "dataplane/base/syscalls.h"
 #include "dataplane/extents/partial.h"
@@ -271,4 +272,19 @@ void partial_wake(struct partials *parts, struct partial *p, uint32_t extent)
     wake_refused(parts);
     replica_watches_wake(parts->job->catalog);
     pthread_cond_broadcast(&parts->changed);
+}
+
+/* partial_end_linked - it is published as the file of another job, without checksums. */
+void partial_end_linked(struct partials *parts, struct partial *p)
+{
+    pthread_mutex_lock(&parts->lock);
+    partial_set_stage(parts, p,
+                      (struct stage){.completing = p->completing, .ended = true});
+    p->status = 0;
+    free(p->digests);
+    p->digests = NULL;
+    for (uint32_t i = 0; i < p->extents; i++)
+        partial_wake(parts, p, i);
+    pthread_cond_broadcast(&parts->changed);
+    pthread_mutex_unlock(&parts->lock);
 }

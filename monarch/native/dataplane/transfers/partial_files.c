@@ -75,11 +75,15 @@ static int open_extent(struct transfer *t, const struct partial *p, uint32_t ext
     return fd;
 }
 
-/* open_files - opens what is not open yet; the lock of their opening is held. */
+/* open_files - opens what is not open yet; the lock of their opening is held. A Replica that has
+ * ended may be the file of another job: it is not opened for writing. */
 static int open_files(struct transfers *ts, struct transfer *t, uint32_t extent,
                       bool source)
 {
     struct partial *p = t->partial;
+    int status;
+    if (partial_ended(ts->partials, p, &status))
+        return -ECANCELED;
     uint8_t place = atomic_load_explicit(&p->places[extent], memory_order_acquire);
     uint32_t tier = place & ~(uint32_t)PLACE_FILE;
     if (source && p->source < 0) {

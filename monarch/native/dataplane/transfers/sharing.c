@@ -15,17 +15,35 @@
 #include "shared/catalog.h"
 #include "shared/progress.h"
 
-static int find(struct transfers *ts, struct transfer *t, struct sibling_copy *out)
+static struct sought sought_by(const struct transfer *t)
 {
-    const struct sought file = {&t->original, t->file.name, t->file.dev};
-    progress_store(ts->job->requests, t->order.file, 0); /* nothing is read yet */
-    int rc = siblings_find(ts->siblings, &file, out);
+    return (struct sought){&t->original, t->file.name, t->file.dev};
+}
+
+/* sharing_await - waits while another job reads the File, as long as that makes progress. */
+void sharing_await(struct transfers *ts, struct transfer *t)
+{
+    const struct sought file = sought_by(t);
+    struct sibling_copy copy;
+    int rc = siblings_find(ts->siblings, &file, &copy);
+    if (!rc)
+        close(copy.fd);
     if (rc != -EAGAIN)
-        return rc;
+        return;
     readers_leave(ts, t);
     health_note_wait(t, true);
     siblings_await(ts->siblings, &file);
     health_note_wait(t, false);
+}
+
+static int find(struct transfers *ts, struct transfer *t, struct sibling_copy *out)
+{
+    const struct sought file = sought_by(t);
+    progress_store(ts->job->requests, t->order.file, 0); /* nothing is read yet */
+    int rc = siblings_find(ts->siblings, &file, out);
+    if (rc != -EAGAIN)
+        return rc;
+    sharing_await(ts, t);
     return siblings_find(ts->siblings, &file, out);
 }
 
@@ -44,18 +62,42 @@ static bool is_confirmed(const struct transfers *ts, const struct transfer *t)
     return entry_confirmed(ts->job->catalog, root, e);
 }
 
-/* open_shared - opens the Replica of another job as the file of this Transfer. -ESTALE: the index
- * of an earlier job does not tell what the File is now. */
+/* take - the Replica of another job is the file of this Transfer. -ESTALE: the index of an earlier job
+ * does not tell what the File is now. */
+static int take(struct transfers *ts, struct transfer *t,
+                const struct sibling_copy *copy)
+{
+    t->file.fd = copy->fd;
+    t->file.ino = copy->ino;
+    t->from = SOURCE_SIBLING;
+    return is_confirmed(ts, t) ? 0 : transfer_open_origin(ts, t);
+}
+
 static int open_shared(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     struct sibling_copy copy;
     (void)buffer;
     if (!may_share(ts, t) || find(ts, t, &copy))
         return STEP_ELSEWHERE;
-    t->file.fd = copy.fd;
-    t->file.ino = copy.ino;
-    t->from = SOURCE_SIBLING;
-    return is_confirmed(ts, t) ? 0 : transfer_open_origin(ts, t);
+    return take(ts, t, &copy);
+}
+
+/* sharing_link - links a large File that another job has READY, and publishes it. -ENOENT: none has
+ * it; any other error: this job copies it. No checksums are computed. */
+int sharing_link(struct transfers *ts, const struct monarch_order *order)
+{
+    struct transfer t;
+    struct sibling_copy copy;
+    transfer_init(&t, order);
+    int rc = transfer_prepare(ts, &t);
+    if (!rc) {
+        const struct sought file = sought_by(&t);
+        rc = siblings_find(ts->siblings, &file, &copy);
+    }
+    rc = rc ? rc : take(ts, &t, &copy);
+    rc = rc ? rc : transfer_publish(ts, &t);
+    transfer_end(&t, rc);
+    return rc;
 }
 
 /* read_shared - reads the next chunk, if checksums or seals are to be made. */

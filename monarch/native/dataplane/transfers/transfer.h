@@ -185,6 +185,10 @@ int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
                    bool source);
 void partial_return(struct transfer *t);
 
+/* sharing.c: large Files of other jobs of this user */
+void sharing_await(struct transfers *ts, struct transfer *t);
+int sharing_link(struct transfers *ts, const struct monarch_order *order);
+
 static inline bool transfer_shares(const struct transfer *t)
 {
     return t->from == SOURCE_SIBLING;
