@@ -288,11 +288,11 @@ class Agent:
         storage = make_storage(self.setup, namespace, extents, packed)
         at_once = FillConcurrency(self.setup.config.fill.at_once)
         limits = at_once, sealing, self._readers.first(), packed
-        parts = EngineParts(storage.table, *limits)
+        alone = self.joining.cluster is None
+        parts = EngineParts(storage.table, *limits, alone=alone)
         engine = make_engine(self.setup, self.segments, extents, parts)
         stager = make_stager(self.setup, namespace, engine, storage, self.counters)
-        shares = self.setup.config.share == "on"
-        beside = Siblings(self.run.path, engine, shares=shares)
+        beside = Siblings(self.run.path, engine, shares=self.setup.config.share == "on")
         parts_of = namespace, engine, stager, extents, at_once
         self._staging = Staging(*parts_of, siblings=beside, packed=packed)
         if manifests:

@@ -47,6 +47,7 @@ class EngineParts:
         sealing: how Extents are sealed for other nodes, if they are.
         readers: how many Transfers read the Origin at once, if that is limited.
         packed: the Tiers that are packed.
+        alone: whether no other node is in the job, now or later.
     """
 
     table: native.Table
@@ -54,6 +55,7 @@ class EngineParts:
     sealing: Sealing | None
     readers: int | None
     packed: Sequence[PackedTier] = ()
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ def make_engine(
         readers_max=parts.readers,
         retains=config.retain != "job",
         shares_memory=len(read_memory()) == 1,
+        alone=parts.alone,
         packings=tuple(chain.from_iterable(one.packings for one in parts.packed)),
     )
     return native.Engine(board, options)

@@ -73,6 +73,7 @@ class Options:
         packings: of the Tiers that are packed.
         retains: whether their pack files get an index when the engine ends.
         shares_memory: whether Files that other jobs have in RAM are linked, too.
+        alone: whether no other node is in the job, now or later.
     """
 
     threads: int
@@ -87,6 +88,7 @@ class Options:
     packings: tuple[Packing, ...] = ()
     retains: bool = False
     shares_memory: bool = False
+    alone: bool = False
 
 
 class Engine(Closable):
@@ -427,6 +429,7 @@ def _options_record(options: Options) -> npt.NDArray[Any]:
     record["background_first"] = options.background_max if first is None else first
     record["retains"] = options.retains
     record["shares_memory"] = options.shares_memory
+    record["alone"] = options.alone
     record["readers_max"] = options.readers_max or 0
     record["bandwidth_bytes_per_s"] = options.bandwidth_bytes_per_s or 0
     record["digests"] = span(options.digests)[0]

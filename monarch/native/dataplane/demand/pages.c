@@ -42,14 +42,13 @@ static int check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return transfer_check(ts, t, buffer);
 }
 
-/* may_share - a large File of another job may be linked: nobody is to have its checksums. */
-static bool may_share(struct demand *d)
+/* may_share - a large File of another job may be linked: nobody is to have its checksums, and nothing of
+ * it is here. */
+static bool may_share(struct demand *d, struct partial *p)
 {
     const struct transfers *ts = d->transfers;
-    pthread_mutex_lock(&d->transfers->lock);
-    bool peers = d->fetcher.of;
-    pthread_mutex_unlock(&d->transfers->lock);
-    return !peers && ts->siblings && !ts->sealer && !ts->options.retains;
+    return ts->siblings && ts->options.alone && !ts->sealer && !ts->options.retains &&
+           partial_is_untouched(d->partials, p);
 }
 
 /* link_whole - links the File, unless a file for its Pages was created; no other Transfer creates one
@@ -70,11 +69,9 @@ static bool link_whole(struct demand *d, struct partial *p)
 static bool share(struct demand *d, struct transfer *t)
 {
     struct partial *p = t->partial;
-    if (!may_share(d))
-        return false;
-    if (order_class(t->order.kind) == CLASS_BACKGROUND)
-        sharing_await(d->transfers, t);
-    if (!partial_claim_whole(d->partials, p))
+    bool waits = order_class(t->order.kind) == CLASS_BACKGROUND;
+    if (!may_share(d, p) || !sharing_has(d->transfers, t, waits) ||
+        !partial_claim_whole(d->partials, p))
         return false;
     bool linked = link_whole(d, p);
     if (!linked)
@@ -304,6 +301,15 @@ static bool spares_file(const struct transfer *t, int rc)
     return t->order.page_count && t->step == MONARCH_STEP_READ && rc != -ESTALE;
 }
 
+/* has_left - what nobody waits for has ended otherwise meanwhile: that is no failure. */
+static bool has_left(struct demand *d, const struct transfer *t, int rc)
+{
+    int status;
+    bool waited = !t->order.page_count && order_class(t->order.kind) == CLASS_DEMAND;
+    return rc == -ECANCELED && !waited && !job_stopping(d->job) &&
+           partial_ended(d->partials, t->partial, &status);
+}
+
 /* settle - returns what Python is to hear of. */
 static int settle(struct transfers *ts, struct transfer *t, int rc)
 {
@@ -314,7 +320,7 @@ static int settle(struct transfers *ts, struct transfer *t, int rc)
         return t->order.page_count ? 0 : rc;
     table_busy(d->table, false);
     give_up(d, t);
-    if (rc && spares_file(t, rc))
+    if (rc && (spares_file(t, rc) || has_left(d, t, rc)))
         rc = 0;
     if (rc && rc != -ECANCELED && !partial_end(d->partials, p, rc))
         rc = 0; /* another Transfer has reported it, or has published the File */

@@ -67,9 +67,7 @@ void requests_look(struct demand *d)
 /* tell_alone - lets programs know whether small reads may pass by the agent. */
 static void tell_alone(const struct demand *d)
 {
-    pthread_mutex_lock(&d->transfers->lock);
-    bool alone = !d->fetcher.of && !d->transfers->options.readers_max;
-    pthread_mutex_unlock(&d->transfers->lock);
+    bool alone = d->transfers->options.alone && !d->transfers->options.readers_max;
     atomic_store_explicit((_Atomic uint32_t *)&d->job->requests->alone, alone,
                           memory_order_relaxed);
 }

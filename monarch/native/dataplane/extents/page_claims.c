@@ -271,12 +271,26 @@ void partial_unclaim(struct partials *parts, struct partial *p, struct page_run 
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_claim_whole - claims all Pages of a File that has its room in one Tier, and of which nothing
- * is present or claimed; false: it is not so. */
+/* is_untouched - the File has its room in one Tier, and nothing of it is present or claimed. */
+static bool is_untouched(const struct partial *p)
+{
+    return !p->ended && !p->pieces && !p->gathers && !p->present && !p->claims;
+}
+
+/* partial_is_untouched - the same without the lock. */
+bool partial_is_untouched(struct partials *parts, struct partial *p)
+{
+    pthread_mutex_lock(&parts->lock);
+    bool untouched = is_untouched(p);
+    pthread_mutex_unlock(&parts->lock);
+    return untouched;
+}
+
+/* partial_claim_whole - claims all Pages of a File that is untouched; false: it is not. */
 bool partial_claim_whole(struct partials *parts, struct partial *p)
 {
     pthread_mutex_lock(&parts->lock);
-    bool may = !p->ended && !p->pieces && !p->gathers && !p->present && !p->claims;
+    bool may = is_untouched(p);
     for (uint32_t i = 0; may && i < p->extents; i++)
         pages_claim_all(p, i);
     pthread_mutex_unlock(&parts->lock);

@@ -16,7 +16,10 @@
  * for its attributes. */
 #define SETTLED_NS (3600 * (int64_t)SECOND_NS)
 
-enum { CALL_CACHESTAT = 451 }; /* on all architectures */
+enum {
+    CALL_CACHESTAT = 451, /* on all architectures */
+    CACHED_PART = 64,     /* of a File, that is much */
+};
 
 enum { /* the identity: no time of access, because a copy makes the client's one stale */
        IDENTITY = STATX_TYPE | STATX_MODE | STATX_INO | STATX_SIZE | STATX_MTIME |
@@ -96,8 +99,9 @@ int origin_unchanged(struct original *o, int fd)
                          is_settled(o) ? AT_STATX_SYNC_AS_STAT : AT_STATX_FORCE_SYNC);
 }
 
-/* is_cached - pages of the source are in memory before this node reads it, so that others
- * may use them. Linux tells since 6.5, and not everybody. */
+/* is_cached - much of the source is in memory before this node reads it, so that others may use it.
+ * Some pages are there where programs have read them before the agent; see read_through.c. Linux tells
+ * since 6.5, and not everybody. */
 static bool is_cached(const struct original *o, int fd)
 {
     struct {
@@ -106,7 +110,8 @@ static bool is_cached(const struct original *o, int fd)
     struct {
         uint64_t cached, dirty, writeback, evicted, evicted_recently;
     } pages = {0};
-    return !syscall(CALL_CACHESTAT, fd, &all, &pages, 0) && pages.cached;
+    return !syscall(CALL_CACHESTAT, fd, &all, &pages, 0) &&
+           pages.cached > o->size / PAGE_BYTES / CACHED_PART;
 }
 
 /* is_mapped - a program has mapped the File at the origin, and reads its pages. */

@@ -210,8 +210,6 @@ static bool is_useless(const struct transfer *t, int rc)
            (rc && rc != -ECANCELED && t->partial && t->partial->gathers);
 }
 
-/* end_unpacking - a damaged frame is dropped: the Pages come from elsewhere when programs ask
- * for them again. After any other error they read the origin. */
 /* drop_frame - forgets a frame, unless it has moved to another place. */
 static void drop_frame(struct transfers *ts, const struct transfer *t)
 {

@@ -27,8 +27,9 @@
 #include "dataplane/media/frame.h"
 
 enum {
-    SLOTS = 32,
     THREADS_MAX_IDLE = 16,
+    SLOTS_EACH = 2, /* for each thread: one is compressed, one waits */
+    SLOTS_MAX = SLOTS_EACH * THREADS_MAX_IDLE,
     LOWEST_NICE = 19,
     HURRY_MS = 5,   /* how often the waiting thread asks whether to hurry */
     JOIN_MS = 200,  /* threads that do not get to end in this time are left alone */
@@ -58,12 +59,25 @@ struct idle_slot {
 };
 
 struct idle_packing {
-    struct idle_slot slots[SLOTS];
+    struct idle_slot slots[SLOTS_MAX];
+    uint32_t slot_count;
     _Atomic uint32_t calls;    /* a futex: changes with each piece, and at the end */
     _Atomic uint32_t stopping; /* a futex */
     pthread_t threads[THREADS_MAX_IDLE];
     uint32_t count;
+    _Atomic uint32_t users; /* threads, and the engine; the last one frees it */
 };
+
+static void free_unused(struct idle_packing *p)
+{
+    if (atomic_fetch_sub(&p->users, 1) > 1)
+        return;
+    for (uint32_t i = 0; i < p->slot_count; i++) {
+        monarch_coder_free(p->slots[i].coder);
+        free(p->slots[i].memory);
+    }
+    free(p);
+}
 
 static bool change(struct idle_slot *s, enum slot_state from, enum slot_state to)
 {
@@ -100,7 +114,7 @@ static void compress(struct idle_slot *s)
 static uint64_t compress_next(struct idle_packing *p)
 {
     uint64_t began = clock_cpu_ns();
-    for (uint32_t i = 0; i < SLOTS; i++) {
+    for (uint32_t i = 0; i < p->slot_count; i++) {
         if (!change(&p->slots[i], SLOT_FILLED, SLOT_RUNNING))
             continue;
         compress(&p->slots[i]);
@@ -195,98 +209,107 @@ static void *work(void *packing)
         if (rest)
             rest = rest_for(p, rest, cpu_ns);
     }
+    free_unused(p);
     return NULL;
 }
 
-/* start - one thread for each processor, with all signals blocked. */
-static int start(struct idle_packing *p)
+/* thread_count - one for each processor. */
+static uint32_t thread_count(void)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t most = processors < 1 ? 1 : (uint32_t)processors;
+    if (processors < 1)
+        return 1;
+    return processors < THREADS_MAX_IDLE ? (uint32_t)processors : THREADS_MAX_IDLE;
+}
+
+/* start - starts the threads, with all signals blocked. */
+static int start(struct idle_packing *p)
+{
+    uint32_t most = thread_count();
     sigset_t all, before;
     int rc = 0;
-    most = most < THREADS_MAX_IDLE ? most : THREADS_MAX_IDLE;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (!rc && p->count < most) {
+        atomic_fetch_add(&p->users, 1);
         rc = pthread_create(&p->threads[p->count], NULL, work, p);
-        if (!rc)
+        if (rc)
+            atomic_fetch_sub(&p->users, 1);
+        else
             pthread_setname_np(p->threads[p->count++], "idle packing");
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return p->count ? 0 : -rc;
 }
 
-/* idle_packing_new - starts the threads. */
+/* idle_packing_new - starts the threads. The memory of a slot is used from its first piece on. */
 int idle_packing_new(struct idle_packing **out)
 {
     struct idle_packing *p = calloc(1, sizeof(*p));
     if (!p)
         return -ENOMEM;
-    int rc = start(p);
+    atomic_store(&p->users, 1);
+    uint32_t wanted = SLOTS_EACH * thread_count();
+    for (; p->slot_count < wanted; p->slot_count++) {
+        p->slots[p->slot_count].memory = malloc(2 * PIECE_BYTES);
+        if (!p->slots[p->slot_count].memory)
+            break;
+    }
+    int rc = p->slot_count == wanted ? start(p) : -ENOMEM;
     if (rc)
-        free(p);
+        free_unused(p);
     else
         *out = p;
     return rc;
 }
 
-/* join_all - false: a thread gets no processor to end its piece, and is detached. */
-static bool join_all(struct idle_packing *p)
-{
-    struct timespec until;
-    bool all = true;
-    clock_gettime(CLOCK_REALTIME, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + JOIN_MS * MS_NS;
-    until.tv_sec += (time_t)(ns / SECOND_NS);
-    until.tv_nsec = (long)(ns % SECOND_NS);
-    for (uint32_t i = 0; i < p->count; i++) {
-        if (pthread_timedjoin_np(p->threads[i], NULL, &until) == 0)
-            continue;
-        pthread_detach(p->threads[i]);
-        all = false;
-    }
-    return all;
-}
-
-/* idle_packing_free - ends the threads. The memory of those that cannot end now is not freed: they
- * use nothing else. */
+/* idle_packing_free - ends the threads. One that gets no processor to end its piece is left alone: it
+ * uses nothing but this memory. */
 void idle_packing_free(struct idle_packing *p)
 {
+    struct timespec until;
     if (!p)
         return;
     atomic_store(&p->stopping, 1);
     atomic_fetch_add(&p->calls, 1);
     wake_on(&p->stopping, THREADS_MAX_IDLE);
     wake_on(&p->calls, THREADS_MAX_IDLE);
-    if (!join_all(p))
-        return;
-    for (uint32_t i = 0; i < SLOTS; i++) {
-        monarch_coder_free(p->slots[i].coder);
-        free(p->slots[i].memory);
-    }
-    free(p);
+    clock_gettime(CLOCK_REALTIME, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + JOIN_MS * MS_NS;
+    until.tv_sec += (time_t)(ns / SECOND_NS);
+    until.tv_nsec = (long)(ns % SECOND_NS);
+    for (uint32_t i = 0; i < p->count; i++)
+        if (pthread_timedjoin_np(p->threads[i], NULL, &until))
+            pthread_detach(p->threads[i]);
+    free_unused(p);
 }
 
 /* ---- the thread that waits --------------------------------------------------------------- */
 
-/* own - a free slot with its memory; NULL: there is none. */
-static struct idle_slot *own(struct idle_packing *p)
+/* take_free - a free slot; NULL: there is none. */
+static struct idle_slot *take_free(struct idle_packing *p)
 {
-    for (uint32_t i = 0; i < SLOTS; i++) {
+    for (uint32_t i = 0; i < p->slot_count; i++) {
         struct idle_slot *s = &p->slots[i];
         if (!change(s, SLOT_FREE, SLOT_OWNED))
             continue;
         monarch_coder_free(s->coder);
         s->coder = NULL;
-        if (!s->memory)
-            s->memory = malloc(2 * PIECE_BYTES);
-        if (s->memory)
-            return s;
-        atomic_store(&s->state, SLOT_FREE);
-        return NULL;
+        return s;
     }
     return NULL;
+}
+
+/* own - waits for a free slot; NULL: the piece is needed at once. */
+static struct idle_slot *own(struct idle_packing *p, const struct idle_piece *piece)
+{
+    const struct timespec pause = {.tv_nsec = HURRY_MS * (long)MS_NS};
+    struct idle_slot *s = take_free(p);
+    while (!s && !piece->hurries(piece->of)) {
+        nanosleep(&pause, NULL);
+        s = take_free(p);
+    }
+    return s;
 }
 
 static void fill(struct idle_packing *p, struct idle_slot *s, struct coder *coder,
@@ -322,13 +345,13 @@ static enum waited await(struct idle_slot *s, const struct idle_piece *piece)
 }
 
 /* idle_packing_run - compresses a piece of at most PIECE_BYTES into `out` when a processor is idle.
- * False: no slot is free, or the piece is needed at once: the caller compresses it. The coder is
+ * False: the piece is needed at once: the caller compresses it. The coder is
  * NULL then if a thread still uses it. */
 bool idle_packing_run(struct idle_packing *p, struct coder **coder,
                       const struct idle_piece *piece, void *out,
                       struct idle_result *result)
 {
-    struct idle_slot *s = own(p);
+    struct idle_slot *s = own(p, piece);
     if (!s)
         return false;
     fill(p, s, *coder, piece);

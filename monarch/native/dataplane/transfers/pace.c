@@ -37,6 +37,50 @@ uint32_t pace_background(const struct transfers *ts, uint64_t now)
     return beside < limit && demand_waits(ts, now) ? beside : limit;
 }
 
+/* pace_is_full - the limit of background Transfers is reached, parked ones included;
+ * those of stalled roots do not count. */
+bool pace_is_full(const struct transfers *ts, uint32_t limit)
+{
+    uint32_t begun = 0;
+    for (uint32_t i = 0; i < ts->job->root_count; i++)
+        begun += ts->roots[i].stalled ? 0 : ts->roots[i].background_begun;
+    return begun >= limit;
+}
+
+/* pace_is_busy - as many of them run as may. */
+bool pace_is_busy(const struct transfers *ts, uint32_t limit)
+{
+    uint32_t running = 0;
+    for (uint32_t i = 0; i < ts->job->root_count; i++)
+        running += ts->roots[i].stalled ? 0 : ts->roots[i].background_running;
+    return running >= limit;
+}
+
+/* is_oldest - no background Transfer that runs has begun before. */
+static bool is_oldest(const struct transfers *ts, const struct transfer *t)
+{
+    for (uint32_t i = 0; i < ts->transfer_count; i++) {
+        const struct transfer *other = &ts->transfers[i];
+        if (other->turn.running && other->turn.age < t->turn.age &&
+            order_class(other->order.kind) == CLASS_BACKGROUND)
+            return false;
+    }
+    return true;
+}
+
+/* pace_is_held_up - Files that were announced, or that other nodes ask for, wait for a background
+ * Transfer to end, and this one is next. */
+bool pace_is_held_up(struct transfers *ts, const struct transfer *t)
+{
+    pthread_mutex_lock(&ts->lock);
+    bool waits = hints_wait(ts);
+    for (uint32_t i = 0; i < ts->job->root_count; i++)
+        waits = waits || ts->roots[i].orders[CLASS_BACKGROUND].count;
+    bool held = waits && pace_is_busy(ts, ts->background_limit) && is_oldest(ts, t);
+    pthread_mutex_unlock(&ts->lock);
+    return held;
+}
+
 /* pace_read - counts what a Transfer has read since this was called last: few large
  * Files would else tell nothing for a long time. */
 void pace_read(struct transfers *ts, struct transfer *t)

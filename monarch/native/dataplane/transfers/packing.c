@@ -41,28 +41,44 @@ struct packed_for { /* a Transfer whose piece is being compressed */
     const struct transfer *t;
 };
 
-/* hurries - a program or another node waits for the File, or for room in the Pool. */
+/* hurries - a program or another node waits for the File, for room in the Pool, or for a background
+ * Transfer to end. */
 static bool hurries(void *of)
 {
     const struct packed_for *f = of;
-    return job_stopping(f->ts->job) || job_awaits(f->ts->job, f->t->order.file) ||
+    struct transfers *ts = f->ts;
+    return job_stopping(ts->job) || job_awaits(ts->job, f->t->order.file) ||
            atomic_load_explicit(&f->t->turn.wanted, memory_order_relaxed) ||
-           packing_hurries(f->ts);
+           table_pool_is_crowded(ts->table) ||
+           (f->t->partial && table_pool_is_short(ts->table)) ||
+           pace_is_held_up(ts, f->t);
 }
 
-/* compress_idle - compresses a piece with an idle processor; false: that is not for this one. */
+/* is_for_idle - a piece that may wait for an idle processor. */
+static bool is_for_idle(const struct transfer *t, size_t n)
+{
+    return order_class(t->order.kind) == CLASS_BACKGROUND && n <= PIECE_BYTES &&
+           n <= t->frame->plain - t->frame->added;
+}
+
+/* compress_idle - compresses a piece with an idle processor; false: that is not for this one. The
+ * time it waits is none of the origin, whose token others may have. */
 static bool compress_idle(struct transfers *ts, struct transfer *t,
                           struct coder **coder, const void *bytes, size_t n)
 {
     struct packed_for f = {ts, t};
     const struct idle_piece piece = {bytes, n, frame_piece_room(n), hurries, &f};
     struct idle_result done;
-    bool may = *coder && order_class(t->order.kind) == CLASS_BACKGROUND &&
-               n <= PIECE_BYTES && n <= t->frame->plain - t->frame->added &&
-               !hurries(&f);
-    if (!may ||
-        !idle_packing_run(ts->idle_packing, coder, &piece, frame_end(t->frame), &done))
+    if (!*coder || !is_for_idle(t, n) || hurries(&f))
         return false;
+    readers_leave(ts, t);
+    uint64_t began = clock_ns();
+    bool compressed = idle_packing_run(ts->idle_packing, coder, &piece,
+                                       frame_end(t->frame), &done);
+    t->spent.ns -= clock_ns() - began;
+    if (!compressed)
+        return false;
+    t->spent.ns += done.cpu_ns;
     t->frame->ns += done.cpu_ns;
     return frame_added(t->frame, done.packed, bytes, n) == 0;
 }

@@ -113,25 +113,6 @@ static struct root_queue *oldest_order(const struct transfers *ts,
     return found;
 }
 
-/* background_full - the limit of background Transfers is reached, parked ones included;
- * those of stalled roots do not count. */
-static bool background_full(const struct transfers *ts, uint32_t limit)
-{
-    uint32_t begun = 0;
-    for (uint32_t i = 0; i < ts->job->root_count; i++)
-        begun += ts->roots[i].stalled ? 0 : ts->roots[i].background_begun;
-    return begun >= limit;
-}
-
-/* background_busy - as many of them run as may. */
-static bool background_busy(const struct transfers *ts, uint32_t limit)
-{
-    uint32_t running = 0;
-    for (uint32_t i = 0; i < ts->job->root_count; i++)
-        running += ts->roots[i].stalled ? 0 : ts->roots[i].background_running;
-    return running >= limit;
-}
-
 /* set_at_origin - whether a Transfer runs that may read the origin. What it is to read may
  * have changed when it ends. */
 static void set_at_origin(struct transfers *ts, struct transfer *t, bool running)
@@ -192,9 +173,9 @@ static bool next_fill(struct transfers *ts, struct monarch_order *out)
  * throttle permits, if it may read the origin. */
 static bool background_ready(const struct transfers *ts, uint32_t limit)
 {
-    if (background_busy(ts, limit))
+    if (pace_is_busy(ts, limit))
         return false;
-    return parked_oldest(ts) || (!background_full(ts, limit) &&
+    return parked_oldest(ts) || (!pace_is_full(ts, limit) &&
                                  (oldest_order(ts, CLASS_BACKGROUND) ||
                                   packing_waits(ts) || may_fill(ts) || may_hint(ts)));
 }
@@ -210,8 +191,8 @@ bool scheduler_has_room(const struct transfers *ts)
 {
     uint64_t now = clock_ns();
     uint32_t limit = pace_background(ts, now);
-    return now >= ts->throttle.open_at_ns && !background_busy(ts, limit) &&
-           !background_full(ts, limit) && !parked_oldest(ts) &&
+    return now >= ts->throttle.open_at_ns && !pace_is_busy(ts, limit) &&
+           !pace_is_full(ts, limit) && !parked_oldest(ts) &&
            !oldest_order(ts, CLASS_BACKGROUND) && may_hint(ts) && readers_free(ts);
 }
 

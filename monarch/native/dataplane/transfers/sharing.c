@@ -20,31 +20,48 @@ static struct sought sought_by(const struct transfer *t)
     return (struct sought){&t->original, t->file.name, t->file.dev};
 }
 
-/* sharing_await - waits while another job reads the File, as long as that makes progress. */
-void sharing_await(struct transfers *ts, struct transfer *t)
+/* find_once - a Replica of the File that another job has now; see siblings_find(). */
+static int find_once(struct transfers *ts, const struct transfer *t,
+                     struct sibling_copy *out)
 {
     const struct sought file = sought_by(t);
-    struct sibling_copy copy;
-    int rc = siblings_find(ts->siblings, &file, &copy);
-    if (!rc)
-        close(copy.fd);
-    if (rc != -EAGAIN)
-        return;
+    return siblings_find(ts->siblings, &file, out);
+}
+
+/* await - waits while another job reads the File. This one shows no progress, so that jobs do not wait
+ * for each other. */
+static void await(struct transfers *ts, struct transfer *t)
+{
+    const struct sought file = sought_by(t);
+    progress_store(ts->job->requests, t->order.file, 0);
     readers_leave(ts, t);
     health_note_wait(t, true);
     siblings_await(ts->siblings, &file);
     health_note_wait(t, false);
 }
 
+/* sharing_has - another job has the File READY; if this Transfer may wait, also after it has read it. */
+bool sharing_has(struct transfers *ts, struct transfer *t, bool waits)
+{
+    struct sibling_copy copy;
+    int rc = find_once(ts, t, &copy);
+    if (rc == -EAGAIN && waits) {
+        await(ts, t);
+        rc = find_once(ts, t, &copy);
+    }
+    if (!rc)
+        close(copy.fd);
+    return !rc;
+}
+
 static int find(struct transfers *ts, struct transfer *t, struct sibling_copy *out)
 {
-    const struct sought file = sought_by(t);
     progress_store(ts->job->requests, t->order.file, 0); /* nothing is read yet */
-    int rc = siblings_find(ts->siblings, &file, out);
+    int rc = find_once(ts, t, out);
     if (rc != -EAGAIN)
         return rc;
-    sharing_await(ts, t);
-    return siblings_find(ts->siblings, &file, out);
+    await(ts, t);
+    return find_once(ts, t, out);
 }
 
 /* may_share - the File is to have a plain file of its own, that stays. */
@@ -90,10 +107,7 @@ int sharing_link(struct transfers *ts, const struct monarch_order *order)
     struct sibling_copy copy;
     transfer_init(&t, order);
     int rc = transfer_prepare(ts, &t);
-    if (!rc) {
-        const struct sought file = sought_by(&t);
-        rc = siblings_find(ts->siblings, &file, &copy);
-    }
+    rc = rc ? rc : find_once(ts, &t, &copy);
     rc = rc ? rc : take(ts, &t, &copy);
     rc = rc ? rc : transfer_publish(ts, &t);
     transfer_end(&t, rc);
@@ -108,8 +122,8 @@ static int read_shared(struct transfers *ts, struct transfer *t, uint8_t *buffer
     t->step = MONARCH_STEP_VERIFY;
     if (job_stopping(ts->job))
         return -ECANCELED;
-    if (!ts->sealer && !ts->options.retains)
-        n = 0;
+    if (!ts->sealer && !ts->options.retains && ts->options.alone)
+        n = 0; /* nobody asks for its checksum */
     t->read.piece = n;
     bool whole = !n ||
                  file_read_at(t->file.fd, buffer, n, t->read.offset) == (ssize_t)n;

@@ -186,7 +186,7 @@ int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
 void partial_return(struct transfer *t);
 
 /* sharing.c: large Files of other jobs of this user */
-void sharing_await(struct transfers *ts, struct transfer *t);
+bool sharing_has(struct transfers *ts, struct transfer *t, bool waits);
 int sharing_link(struct transfers *ts, const struct monarch_order *order);
 
 static inline bool transfer_shares(const struct transfer *t)

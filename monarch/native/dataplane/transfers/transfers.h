@@ -236,6 +236,9 @@ uint32_t reports_take_completions(struct transfers *ts, struct monarch_completio
 
 /* pace.c - what the origin gives; the caller holds the lock, but for pace_chunk() */
 uint32_t pace_background(const struct transfers *ts, uint64_t now);
+bool pace_is_full(const struct transfers *ts, uint32_t limit);
+bool pace_is_held_up(struct transfers *ts, const struct transfer *t);
+bool pace_is_busy(const struct transfers *ts, uint32_t limit);
 void pace_read(struct transfers *ts, struct transfer *t);
 void pace_file(struct transfers *ts, struct transfer *t);
 void pace_charge(struct transfers *ts, const struct transfer *t, uint64_t now);

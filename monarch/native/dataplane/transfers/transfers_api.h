@@ -20,8 +20,8 @@ struct monarch_options {
     uint32_t readers_max;       /* of the origin at once, at first; 0: no limit */
     uint32_t retains;           /* 1: segments get an index when the engine ends */
     uint32_t shares_memory;     /* 1: what other jobs have in RAM is linked, too */
-    uint32_t reserved;
-    struct table *table; /* borrowed; NULL: Python orders every Transfer */
+    uint32_t alone;             /* 1: no other node is in the job, now or later */
+    struct table *table;        /* borrowed; NULL: Python orders every Transfer */
     const struct monarch_packing *packings; /* borrowed */
     uint64_t packing_count;
 };

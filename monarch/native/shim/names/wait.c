@@ -108,8 +108,11 @@ bool wait_post(const struct segments *seg, uint64_t request, bool calls)
     for (uint32_t n = 0; n < PROBES_MAX; n++) {
         _Atomic uint64_t *slot = (_Atomic uint64_t *)&seg->requests->slots[at];
         uint64_t held = atomic_load_explicit(slot, memory_order_relaxed);
-        if (held == request)
+        if (held == request) {
+            if (calls) /* whoever has put it may not have called */
+                call(seg);
             return true;
+        }
         if (held == 0 && atomic_compare_exchange_strong(slot, &held, request)) {
             if (calls)
                 call(seg);
