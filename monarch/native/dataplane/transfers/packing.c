@@ -95,6 +95,8 @@ int packing_write(struct transfers *ts, struct transfer *t, const void *bytes, s
     bool done = compress_idle(ts, t, &coder, bytes, n);
     coder = coder || done ? coder : packs_coder(ts->packs, codec);
     int rc = coder || done ? 0 : -ENOMEM;
+    if (!done && job_stopping(ts->job)) /* a slow codec would delay the end */
+        rc = -ECANCELED;
     if (!rc && !done)
         rc = frame_add(t->frame, coder, bytes, n);
     health_note_wait(t, false);
