@@ -100,7 +100,7 @@ class AgentCounters:
 
 
 STAGED_KINDS: Final = ("staged", "shared", "peer", "adopted")
-"""Of each of these there is a count `KIND_files` and `KIND_bytes` of what has come."""
+"""Each kind is counted as `KIND_files` and `KIND_bytes`."""
 
 WAITED_OPENS: Final = ("opens_peer_hit", "opens_unpacked", "opens_miss")
 """Counters of programs: opens that waited for a Replica and got it."""

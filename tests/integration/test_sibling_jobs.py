@@ -80,16 +80,20 @@ def shared(report: Mapping[str, Any]) -> int:
     return int(report["staging"]["shared_files"])
 
 
+def make_files(folder: Path, count: int, size: int) -> Path:
+    """A folder of files of random bytes."""
+    folder.mkdir()
+    for number in range(count):
+        path = folder / f"{number:03}"
+        path.write_bytes(random.Random(number).randbytes(size))
+        os.utime(path, (10**9, 10**9))
+    return folder
+
+
 @pytest.fixture
 def view(mount_counted: Mount, tmp_path: Path) -> CountFs:
     """A slow origin."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for number in range(FILES):
-        path = folder / f"{number:03}"
-        path.write_bytes(random.Random(number).randbytes(BYTES))
-        os.utime(path, (10**9, 10**9))
-    return mount_counted(folder, bw=RATE)
+    return mount_counted(make_files(tmp_path / "data", FILES, BYTES), bw=RATE)
 
 
 def test_three_jobs_at_once_read_the_origin_once(runner: Runner, view: CountFs) -> None:
@@ -174,12 +178,7 @@ def test_jobs_go_on_when_one_of_them_is_killed(runner: Runner, view: CountFs) ->
 @pytest.fixture
 def shards(mount_counted: Mount, tmp_path: Path) -> CountFs:
     """An origin with large files."""
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    for number in range(SHARDS):
-        path = folder / f"{number:03}"
-        path.write_bytes(random.Random(number).randbytes(SHARD_BYTES))
-        os.utime(path, (10**9, 10**9))
+    folder = make_files(tmp_path / "shards", SHARDS, SHARD_BYTES)
     return mount_counted(folder, bw=SHARDS * SHARD_BYTES)
 
 

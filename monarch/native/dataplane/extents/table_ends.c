@@ -69,8 +69,7 @@ void table_give_up(struct table *t, const struct monarch_order *order)
     table_clear_due(t, order->file);
 }
 
-/* table_count_published - a File has come, with the source of its state word `fixed`; under the
- * lock. */
+/* table_count_published - counts a File that is READY, by the source in its state word `fixed`. */
 void table_count_published(struct table *t, const struct monarch_order *order,
                            uint32_t fixed)
 {

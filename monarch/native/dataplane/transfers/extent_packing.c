@@ -56,7 +56,7 @@ static int begin_packing(struct transfers *ts, struct transfer *t, uint8_t *buff
     return frame_new(t->order.tier, plain, &t->frame);
 }
 
-/* read_piece - reads the next piece, which must be as it came. */
+/* read_piece - reads the next piece and compares it with the checksums of its Blocks. */
 static int read_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     uint32_t left = t->frame->plain - t->frame->added;
@@ -245,8 +245,8 @@ static void leave(struct transfers *ts, struct transfer *t)
     partial_leave(ts->partials, t->partial, false);
 }
 
-/* end_packing - what could not be packed may leave the Pool as it is. What is not what had come
- * leaves it now, and is brought again. */
+/* end_packing - lets an Extent that could not be packed leave the Pool. A damaged one is removed at
+ * once and read again. */
 static int end_packing(struct transfers *ts, struct transfer *t, int rc)
 {
     partial_return(t);

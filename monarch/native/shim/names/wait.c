@@ -109,7 +109,7 @@ bool wait_post(const struct segments *seg, uint64_t request, bool calls)
         _Atomic uint64_t *slot = (_Atomic uint64_t *)&seg->requests->slots[at];
         uint64_t held = atomic_load_explicit(slot, memory_order_relaxed);
         if (held == request) {
-            if (calls) /* whoever has put it may not have called */
+            if (calls) /* wait_post() may have put it without a call */
                 call(seg);
             return true;
         }
