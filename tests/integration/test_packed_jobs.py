@@ -6,6 +6,8 @@ Most tests are those of jobs with plain Tiers, with nodes whose Tiers have a cod
 import errno
 import hashlib
 import random
+import shlex
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -112,21 +114,35 @@ def test_tier_that_holds_a_dataset_only_packed_reads_it_once(
     plain = runner.plain(words).succeed()
     view.reset()
     small = replace(runner, tier=f"ram:{int(0.6 * size)}B")
+    # Packing takes what programs leave of the processors, in the end at least.
+    waits = [sys.executable, "-c", WAIT_PACKED, runner.command, FILES // 2]
+    both = (shlex.join(map(str, one)) for one in (words, waits))
+    rests = ["sh", "-c", " && ".join(both)]
 
     outcome = small.under_monarch(
-        words, roots=[view.root], options=["--set", f"tiers[0].codec={codec}"]
+        rests, roots=[view.root], options=["--set", f"tiers[0].codec={codec}"]
     )
 
     assert outcome.words == plain.words
     assert size <= view.counts().read_bytes <= OVERREAD_MAX * size
     packed, tier = outcome.report["packed"], outcome.report["tiers"][0]
-    # The others are plain in the Pool when the job ends: programs have kept the
-    # processors busy, and packing takes what they leave.
-    assert 0 < packed["files"] == tier["files"] <= FILES
+    # Some may be plain in the Pool when the job ends: more on a machine that is busy.
+    assert 0.5 * FILES <= packed["files"] == tier["files"] <= FILES
     assert packed["ratio"] > 1.7
     assert tier["used_bytes"] <= tier["capacity_bytes"]
     assert tier["codec"] == codec or codec == "auto"
 
+
+WAIT_PACKED = """
+import json, subprocess, sys, time
+until_s = time.monotonic() + 60
+def packed():
+    words = [sys.argv[1], "status", "--json"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)["tiers"][0]["files"]
+while packed() < int(sys.argv[2]) and time.monotonic() < until_s:
+    time.sleep(0.1)
+"""
 
 READ_ALL = """
 import hashlib, json, random, subprocess, sys, time
