@@ -228,7 +228,7 @@ static int give_up(struct demand *d, struct transfer *t, const struct arrival *a
             blocks_pages(t->partial, (struct block_run){a->undigested[i], 1}), false);
     if (rc != -EBADMSG || !(partial_place(t->partial, extent) & PLACE_FILE))
         return rc;
-    table_count_dropped(d->table);
+    table_count(d->table, &(struct monarch_tally){.frames_dropped = 1});
     partial_give_up_extent(d->partials, t->partial, extent);
     return 0;
 }

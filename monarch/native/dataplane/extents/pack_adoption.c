@@ -163,7 +163,7 @@ static bool may_adopt(const struct adoption *a, uint64_t number,
         parts->packs->places[row].segment || large != (one->blocks != 0) ||
         one->id != packs_id(parts->packs, tier, file) ||
         one->plain != extent_bytes(size, one->extent) ||
-        !(large ? table_packs_extents : table_packs)(parts->table, tier, file))
+        !table_packs(parts->table, tier, file))
         return false;
     return read_head(a, one, file, out) == 0;
 }
@@ -181,9 +181,10 @@ static bool adopt_one(struct adoption *a, uint64_t number, uint32_t segment,
     uint64_t row = packs_row(p, file, one->extent);
     if (one->blocks && !extent_keep_digests(p, row, digests, one->blocks))
         return false;
-    if (one->blocks
-            ? !table_adopt_extent(a->parts->table, a->segment.tier, one, file)
-            : !table_adopt_packed(a->parts->table, a->segment.tier, file, &frame))
+    const struct monarch_order order = {.file = file,
+                                        .tier = (uint16_t)a->segment.tier,
+                                        .first_page = one->extent * EXTENT_PAGES};
+    if (!table_adopt_packed(a->parts->table, &order, &frame))
         return false;
     p->places[row] = (struct frame_place){segment, one->offset, one->bytes};
     return true;

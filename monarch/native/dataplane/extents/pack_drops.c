@@ -5,6 +5,20 @@
 #include "dataplane/extents/table.h"
 #include "shared/recency.h"
 
+/* packs_drop_frame - an Extent has no frame any more. */
+void packs_drop_frame(struct packs *p, uint32_t file, uint32_t extent)
+{
+    table_forget_packed(p->table, file, extent);
+    packs_forget(p, packs_row(p, file, extent));
+}
+
+/* packs_drop_damaged - the same, and counts that its frame was damaged. */
+void packs_drop_damaged(struct packs *p, uint32_t file, uint32_t extent)
+{
+    table_drop_packed(p->table, file, extent);
+    packs_forget(p, packs_row(p, file, extent));
+}
+
 /* last_segment - the newest one of a Tier that holds frames, plus 1; 0: there is none. */
 static uint32_t last_segment(const struct packs *p, uint32_t tier)
 {
@@ -25,8 +39,7 @@ static uint64_t drop_frames(struct packs *p, uint32_t number, uint32_t file,
         if (p->places[row].segment != number)
             continue;
         p->places[row] = (struct frame_place){0};
-        if (!table_show_extent(p->table, file, extent, 0))
-            dropped += table_evict_packed(p->table, file, reason);
+        dropped += table_evict_packed(p->table, file, extent, reason);
     }
     return dropped;
 }
@@ -51,7 +64,7 @@ uint64_t packs_drop_newest(struct packs *p, uint32_t tier, uint64_t bytes,
     while (freed < bytes && (number = last_segment(p, tier)))
         freed += drop(p, number, reason, &files);
     pthread_mutex_unlock(&p->lock);
-    table_count_evicted_packed(p->table, files);
+    table_count(p->table, &(struct monarch_tally){.evicted_packed_files = files});
     return freed;
 }
 

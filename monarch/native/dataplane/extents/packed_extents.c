@@ -37,19 +37,12 @@ void extent_came(struct partials *parts, struct partial *p, uint32_t extent)
         atomic_fetch_add(&parts->to_pack_count, 1);
 }
 
-/* extent_forget - it is not any more. */
-void extent_forget(struct partials *parts, uint32_t file, uint32_t extent)
-{
-    table_show_extent(parts->table, file, extent, 0);
-    packs_forget(parts->packs, packs_row(parts->packs, file, extent));
-}
-
 /* extents_forget - a large File is not staged any more. */
 void extents_forget(struct partials *parts, const struct partial *p)
 {
     for (uint32_t i = 0; parts->packs && i < p->extents; i++)
         if (extent_is_packed(parts, p->order.file, i))
-            extent_forget(parts, p->order.file, i);
+            packs_drop_frame(parts->packs, p->order.file, i);
 }
 
 /* extent_keep_digests - what the Blocks of an adopted Extent have to decode to; false: there is
@@ -99,17 +92,6 @@ void extents_restore(struct partials *parts, struct partial *p)
         p->each[i].digested = blocks_mask(all.first, all.count);
     }
     pthread_mutex_unlock(&packs->lock);
-}
-
-/* extent_packing_wanted - by packs_id(), the packing that this node has for large Files, and the
- * Tier whose it is; 0: none. */
-uint32_t extent_packing_wanted(struct partials *parts, uint32_t file, uint32_t *tier)
-{
-    int found = parts->packs ? table_extents_tier(parts->table, file) : -1;
-    if (found < 0)
-        return 0;
-    *tier = (uint32_t)found;
-    return packs_id(parts->packs, *tier, file);
 }
 
 /* extents_wait - some are to be packed. */

@@ -12,7 +12,6 @@ bool extent_goes_packed(struct partials *parts, const struct partial *p,
                         uint32_t extent);
 void extent_came(struct partials *parts, struct partial *p, uint32_t extent);
 void extents_forget(struct partials *parts, const struct partial *p);
-void extent_forget(struct partials *parts, uint32_t file, uint32_t extent);
 bool extents_wait(const struct partials *parts);
 bool extent_next(struct partials *parts, struct monarch_order *out);
 void extent_packing_undo(struct partials *parts, const struct monarch_order *order);
@@ -24,7 +23,6 @@ bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
                          uint32_t blocks);
 const uint64_t *extent_digests(const struct partials *parts, uint32_t file,
                                uint32_t extent);
-uint32_t extent_packing_wanted(struct partials *parts, uint32_t file, uint32_t *tier);
 void extents_restore(struct partials *parts, struct partial *p);
 
 #endif

@@ -68,6 +68,8 @@ bool packs_take(struct packs *p, uint64_t row, struct unpacking *out);
 void packs_forget(struct packs *p, uint64_t row);
 
 /* pack_drops.c */
+void packs_drop_frame(struct packs *p, uint32_t file, uint32_t extent);
+void packs_drop_damaged(struct packs *p, uint32_t file, uint32_t extent);
 uint64_t packs_drop_newest(struct packs *p, uint32_t tier, uint64_t bytes,
                            uint32_t reason);
 

@@ -17,8 +17,6 @@ struct packed_frame { /* what has become of a File */
     bool raw; /* no piece of it has shrunk */
 };
 
-struct monarch_pack_entry;
-
 struct table {
     struct monarch_table_options options; /* fixed */
     _Atomic uint32_t *words;              /* of the options */
@@ -34,8 +32,8 @@ struct table {
     uint8_t *promised; /* a bit per File: it is to be kept and has no room yet */
     uint64_t promised_bytes;
     uint8_t *pieces; /* a bit per File: its Extents have room one by one */
-    /* Per File: the Tier that holds it packed, plus 1, or PACKED_DUE and the Tier for which it
-     * is to be packed. */
+    /* Per Extent: the Tier with its frame, plus 1, or PACKED_DUE and the Tier for which a small
+     * File is to be packed. */
     _Atomic uint8_t *packed;
     uint64_t due_bytes;         /* of Files that are to be packed */
     uint32_t ratios[TIERS_MAX]; /* that are expected, in parts of 1024; 0: not packed */
@@ -78,26 +76,42 @@ static inline bool table_yields(const struct table *t, uint32_t file, uint32_t k
     return t->options.sizes[file] > t->options.large_bytes && !(kind & MONARCH_AWAITED);
 }
 
-/* table_is_packed - the File has a frame. */
-static inline bool table_is_packed(const struct table *t, uint32_t file)
+/* table_row - the number of an Extent in all that is kept per Extent. */
+static inline uint64_t table_row(const struct table *t, uint32_t file, uint32_t extent)
 {
-    return t->packed[file] && !(t->packed[file] & PACKED_DUE);
+    return t->options.first[file] + extent;
 }
 
-/* table_clear_due - a File is not to be packed any more, or is packed. */
+/* table_has_frame - an Extent is packed. */
+static inline bool table_has_frame(const struct table *t, uint64_t row)
+{
+    return t->packed[row] && !(t->packed[row] & PACKED_DUE);
+}
+
+/* table_is_packed - all Extents of the File are. */
+static inline bool table_is_packed(const struct table *t, uint32_t file)
+{
+    uint64_t row = t->options.first[file], end = t->options.first[file + 1];
+    while (row < end && table_has_frame(t, row))
+        row++;
+    return row == end;
+}
+
+/* table_clear_due - a small File is not to be packed any more, or is packed. */
 static inline void table_clear_due(struct table *t, uint32_t file)
 {
-    if (!(t->packed[file] & PACKED_DUE))
+    uint64_t row = table_row(t, file, 0);
+    if (!(t->packed[row] & PACKED_DUE))
         return;
-    t->packed[file] = 0;
+    t->packed[row] = 0;
     t->due_bytes -= footprint(t->options.sizes[file]);
 }
 
-/* table_set_due - a File that goes into the Pool now is to be packed for a Tier. */
+/* table_set_due - a small File that goes into the Pool now is to be packed for a Tier. */
 static inline void table_set_due(struct table *t, uint32_t file, uint32_t tier)
 {
     table_clear_due(t, file);
-    t->packed[file] = (uint8_t)(PACKED_DUE | (tier + 1));
+    t->packed[table_row(t, file, 0)] = (uint8_t)(PACKED_DUE | (tier + 1));
     t->due_bytes += footprint(t->options.sizes[file]);
 }
 
@@ -128,48 +142,37 @@ void table_stays_full(struct table *t, bool stays);
 void table_count_evicted(struct table *t, uint32_t tier, uint64_t files,
                          uint64_t bytes);
 
-/* table_packs.c; the caller of table_crowded_tier() holds the lock */
+/* table_frames.c; the caller of the first holds the lock */
+void table_leave_packed(struct table *t, uint32_t tier);
 int table_take_packed(struct table *t, const struct monarch_order *order,
                       const struct packed_frame *frame);
 void table_give_packed(struct table *t, const struct monarch_order *order,
                        const struct packed_frame *frame);
 int table_set_packed(struct table *t, const struct monarch_order *order,
                      const struct packed_frame *frame);
-void table_drop_packed(struct table *t, uint32_t file);
-bool table_evict_packed(struct table *t, uint32_t file, uint32_t reason);
-void table_count_evicted_packed(struct table *t, uint64_t files);
-void table_give_room(struct table *t, uint32_t tier, uint64_t bytes);
-bool table_round_pack(struct table *t, uint32_t tier, bool rounds);
-void table_add_room(struct table *t, uint32_t tier, uint64_t bytes);
-bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes);
-void table_forget_packed(struct table *t, uint32_t file);
-bool table_adopt_packed(struct table *t, uint32_t tier, uint32_t file,
+void table_forget_packed(struct table *t, uint32_t file, uint32_t extent);
+void table_drop_packed(struct table *t, uint32_t file, uint32_t extent);
+uint32_t table_evict_packed(struct table *t, uint32_t file, uint32_t extent,
+                            uint32_t reason);
+bool table_adopt_packed(struct table *t, const struct monarch_order *order,
                         const struct packed_frame *frame);
-void table_count_compacted(struct table *t, uint64_t bytes, uint64_t segments);
-void table_count_unpacked(struct table *t, uint64_t bytes, uint64_t ns);
-bool table_pool_is_crowded(struct table *t);
+bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes);
+void table_give_room(struct table *t, uint32_t tier, uint64_t bytes);
+void table_add_room(struct table *t, uint32_t tier, uint64_t bytes);
+bool table_round_pack(struct table *t, uint32_t tier, bool rounds);
+
+/* table_packing.c; the callers of the first two hold the lock */
+int table_crowded_tier(const struct table *t, uint32_t file);
+bool table_extents_packed(const struct table *t, uint32_t file);
 bool table_comes_back(struct table *t, uint32_t file);
 bool table_is_due(struct table *t, uint32_t file);
+bool table_pool_is_crowded(struct table *t);
+bool table_pool_is_short(struct table *t);
 int table_packing_tier(struct table *t, const struct monarch_order *order);
-int table_crowded_tier(const struct table *t, uint32_t file);
-void table_count_came_packed(struct table *t);
 bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out);
-
-/* table_extents.c; the callers of the first hold the lock */
-bool table_extents_packed(const struct table *t, uint32_t file);
 int table_extent_packing(struct table *t, uint32_t file, uint32_t extent);
 int table_reserve_frame(struct table *t, uint32_t file, uint32_t extent);
 void table_give_frame(struct table *t, const struct monarch_order *order);
-void table_count_extent(struct table *t, const struct packed_frame *frame,
-                        uint64_t bytes);
-int table_extents_tier(struct table *t, uint32_t file);
-bool table_adopt_extent(struct table *t, uint32_t tier,
-                        const struct monarch_pack_entry *entry, uint32_t file);
-bool table_show_extent(struct table *t, uint32_t file, uint32_t extent,
-                       uint32_t packed);
-void table_count_decoded(struct table *t, uint64_t bytes, uint64_t ns);
-void table_count_dropped(struct table *t);
-bool table_pool_is_short(struct table *t);
 
 enum { TAKE_TIER = 1, TAKE_POOL = 2 }; /* where an Extent may go */
 
@@ -190,15 +193,13 @@ uint32_t table_choose_source(const struct table *t,
                              const struct monarch_table_row *row);
 bool table_may_fill(const struct table *t, const struct monarch_table_row *row,
                     int tried);
-uint64_t table_extent_need(const struct table *t, uint32_t file, uint32_t extent);
 uint64_t table_kept_need(const struct table *t, uint32_t file);
 bool table_in_part(const struct table *t, uint32_t file);
 bool table_page_source(struct table *t, struct monarch_order *order);
 bool table_written(const struct table *t, uint32_t file);
 bool table_packs(const struct table *t, uint32_t tier, uint32_t file);
-bool table_packs_extents(const struct table *t, uint32_t tier, uint32_t file);
-uint64_t table_tier_need(const struct table *t, uint32_t tier, uint32_t file,
-                         uint32_t extent);
+uint64_t table_extent_need(const struct table *t, uint32_t tier, uint32_t file,
+                           uint32_t extent);
 uint64_t table_frame_need(const struct table *t, const struct monarch_order *order);
 uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file);
 void table_count_pages(struct table *t, uint32_t peer, uint64_t bytes);
@@ -214,13 +215,12 @@ void table_count_published(struct table *t, const struct monarch_order *order,
                            uint32_t fixed);
 void table_busy(struct table *t, bool busy);
 void table_at_origin(struct table *t, bool begins);
+void table_count(struct table *t, const struct monarch_tally *more);
 
 /* staging_table.c */
 bool table_uses_pool(struct table *t);
 int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out);
 void table_refuse(struct table *t, uint32_t file, uint32_t reason);
 int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed);
-void table_count(struct table *t, uint64_t ns);
-void table_count_read(struct table *t, uint64_t bytes);
 
 #endif

@@ -30,7 +30,7 @@ int monarch_table_new(const struct monarch_table_options *options, struct table 
     t->promised = calloc(options->files / 8 + 1, 1);
     t->pieces = calloc(options->files / 8 + 1, 1);
     t->offers = calloc(options->files + 1, 1);
-    t->packed = calloc(options->files + 1, 1);
+    t->packed = calloc(row_count(t) + 1, 1);
     t->peers = calloc(PEERS_MAX, 1);
     t->fetched = calloc(PEERS_MAX, sizeof(*t->fetched));
     if (!t->rows || !t->promised || !t->pieces || !t->offers || !t->packed ||
@@ -112,7 +112,7 @@ int monarch_table_offer(struct table *t, uint32_t file, uint32_t tier)
 {
     pthread_mutex_lock(&t->lock);
     bool offered = !t->offers[file] && tier < t->options.tiers &&
-                   !table_packs(t, tier, file) &&
+                   (table_in_part(t, file) || !table_packs(t, tier, file)) &&
                    table_reserve_in(t, tier, footprint(t->options.sizes[file]));
     if (offered) {
         t->offers[file] = (uint8_t)(tier + 1);
@@ -171,16 +171,6 @@ void monarch_table_shrink(struct table *t, uint32_t tier)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* leave_packed - what a Tier holds packed is absent. */
-static void leave_packed(struct table *t, uint32_t tier)
-{
-    for (uint64_t file = 0; file < t->options.files; file++)
-        if ((t->packed[file] & ~(uint32_t)PACKED_DUE) == tier + 1) {
-            table_clear_due(t, (uint32_t)file);
-            t->packed[file] = 0;
-        }
-}
-
 /* monarch_table_retire - takes a Tier out of service: 1, or 0 if it is so already. What
  * is reserved comes back as Transfers end; nothing is published into it any more. */
 int monarch_table_retire(struct table *t, uint32_t tier)
@@ -190,7 +180,7 @@ int monarch_table_retire(struct table *t, uint32_t tier)
     int retired = a->in_service != 0;
     a->in_service = 0;
     a->used = 0;
-    leave_packed(t, tier);
+    table_leave_packed(t, tier);
     pthread_mutex_unlock(&t->lock);
     return retired;
 }

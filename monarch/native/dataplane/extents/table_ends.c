@@ -2,7 +2,9 @@
  * counted. */
 #include "dataplane/extents/table.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/extents/replica_state.h"
@@ -132,19 +134,17 @@ int table_publish(struct table *t, const struct monarch_order *order, uint32_t f
     return rc;
 }
 
-/* table_count - counts what a Transfer took, whether it has failed or not. */
-void table_count(struct table *t, uint64_t ns)
+/* table_count - adds to what has been counted. */
+void table_count(struct table *t, const struct monarch_tally *more)
 {
+    uint64_t *sums = &t->tally.in_flight;
+    const uint64_t *each = &more->in_flight;
+    static_assert(offsetof(struct monarch_tally, in_flight) == 0 &&
+                      sizeof(*more) % sizeof(*each) == 0,
+                  "a tally has nothing but sums");
     pthread_mutex_lock(&t->lock);
-    t->tally.transfer_ns += ns;
-    pthread_mutex_unlock(&t->lock);
-}
-
-/* table_count_read - counts bytes that the origin has given. */
-void table_count_read(struct table *t, uint64_t bytes)
-{
-    pthread_mutex_lock(&t->lock);
-    t->tally.origin_read_bytes += bytes;
+    for (size_t i = 0; i < sizeof(*more) / sizeof(*each); i++)
+        sums[i] += each[i];
     pthread_mutex_unlock(&t->lock);
 }
 

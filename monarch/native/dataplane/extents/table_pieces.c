@@ -6,6 +6,8 @@
  */
 #include "dataplane/extents/table.h"
 
+#include "shared/presence.h"
+
 /* table_in_pieces - the Extents of a File that is being staged have room one by one. */
 bool table_in_pieces(const struct table *t, uint32_t file)
 {
@@ -109,10 +111,16 @@ int table_make_whole(struct table *t, uint32_t file, bool takes)
     return tier;
 }
 
+/* plain_need - what an Extent takes that is not packed. */
+static uint64_t plain_need(const struct table *t, uint32_t file, uint32_t extent)
+{
+    return footprint(extent_bytes(t->options.sizes[file], extent));
+}
+
 static const struct monarch_table_row *row_of(const struct table *t, uint32_t file,
                                               uint32_t extent)
 {
-    return &t->rows[t->options.first[file] + extent];
+    return &t->rows[table_row(t, file, extent)];
 }
 
 /* table_extent_elsewhere - no node keeps the Extent: programs read the origin. */
@@ -138,10 +146,10 @@ bool table_keeps_extent(struct table *t, uint32_t file, uint32_t extent)
 static int reserve_plain(struct table *t, uint32_t file, uint32_t extent, bool *packs)
 {
     for (uint32_t i = 0; i < t->options.tiers; i++) {
-        uint64_t need = table_tier_need(t, i, file, extent);
+        uint64_t need = table_extent_need(t, i, file, extent);
         if (!table_reserve_in(t, i, need))
             continue;
-        *packs = table_packs_extents(t, i, file);
+        *packs = table_packs(t, i, file);
         if (*packs)
             t->accounts[i].reserved -= need;
         return *packs ? -1 : (int)i;
@@ -153,7 +161,7 @@ static int reserve_plain(struct table *t, uint32_t file, uint32_t extent, bool *
  * asked: the Tier, the Pool if it may, or -1. */
 int table_take_extent(struct table *t, uint32_t file, uint32_t extent, unsigned where)
 {
-    uint64_t need = table_extent_need(t, file, extent);
+    uint64_t need = plain_need(t, file, extent);
     int tier = -1;
     pthread_mutex_lock(&t->lock);
     enum monarch_destination to = row_of(t, file, extent)->destination;
@@ -178,7 +186,7 @@ bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent, bool pack
     pthread_mutex_lock(&t->lock);
     const struct monarch_account *pool = &t->accounts[t->options.tiers];
     bool takes = (t->uses_pool || packs) && pool->in_service &&
-                 pool->capacity >= table_extent_need(t, file, extent);
+                 pool->capacity >= plain_need(t, file, extent);
     pthread_mutex_unlock(&t->lock);
     return takes;
 }
@@ -187,6 +195,6 @@ bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent, bool pack
 void table_give_extent(struct table *t, uint32_t file, uint32_t extent, uint32_t tier)
 {
     pthread_mutex_lock(&t->lock);
-    table_free_room(t, tier, table_extent_need(t, file, extent));
+    table_free_room(t, tier, plain_need(t, file, extent));
     pthread_mutex_unlock(&t->lock);
 }

@@ -97,59 +97,40 @@ void table_count_pages(struct table *t, uint32_t peer, uint64_t bytes)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_extent_need - what one Extent takes of a Tier. */
-uint64_t table_extent_need(const struct table *t, uint32_t file, uint32_t extent)
-{
-    uint64_t left = t->options.sizes[file] - (uint64_t)extent * EXTENT_BYTES;
-    return footprint(left < EXTENT_BYTES ? left : EXTENT_BYTES);
-}
-
-/* table_packs - the Tier would hold the File as a frame. */
+/* table_packs - the Tier would hold the Extents of the File as frames. One that is larger than an
+ * Extent and staged as a whole is never packed. */
 bool table_packs(const struct table *t, uint32_t tier, uint32_t file)
 {
-    uint64_t size = t->options.sizes[file];
-    return t->ratios[tier] && size && size <= EXTENT_BYTES &&
-           footprint(size) <= t->accounts[t->options.tiers].capacity / POOL_PARTS &&
-           !table_in_part(t, file);
+    uint64_t size = t->options.sizes[file], extent = extent_bytes(size, 0);
+    return t->ratios[tier] && size && (extent == size || table_in_part(t, file)) &&
+           footprint(extent) <= t->accounts[t->options.tiers].capacity / POOL_PARTS;
 }
 
-/* table_packs_extents - the Tier would hold the Extents of a large File as frames. */
-bool table_packs_extents(const struct table *t, uint32_t tier, uint32_t file)
+/* table_extent_need - what an Extent takes of a Tier, as far as is known. */
+uint64_t table_extent_need(const struct table *t, uint32_t tier, uint32_t file,
+                           uint32_t extent)
 {
-    return t->ratios[tier] && table_in_part(t, file) &&
-           EXTENT_BYTES <= t->accounts[t->options.tiers].capacity / POOL_PARTS;
-}
-
-/* table_tier_need - what an Extent takes of a Tier, as far as is known. */
-uint64_t table_tier_need(const struct table *t, uint32_t tier, uint32_t file,
-                         uint32_t extent)
-{
-    uint64_t left = t->options.sizes[file] - (uint64_t)extent * EXTENT_BYTES;
-    if (!table_packs_extents(t, tier, file))
-        return table_extent_need(t, file, extent);
-    left = left < EXTENT_BYTES ? left : EXTENT_BYTES;
-    return FRAME_OVERHEAD + left * RATIO_UNIT / t->ratios[tier];
+    uint64_t bytes = extent_bytes(t->options.sizes[file], extent);
+    if (!table_packs(t, tier, file))
+        return footprint(bytes);
+    return FRAME_OVERHEAD + bytes * RATIO_UNIT / t->ratios[tier];
 }
 
 /* table_frame_need - what an order for a frame has reserved. */
 uint64_t table_frame_need(const struct table *t, const struct monarch_order *order)
 {
-    uint32_t extent = order_extent(order);
-    return order->page_count ? table_tier_need(t, order->tier, order->file, extent)
-                             : table_need(t, order->tier, order->file);
+    return table_extent_need(t, order->tier, order->file, order_extent(order));
 }
 
-/* table_need - what the File takes of a Tier, as far as is known. */
+/* table_need - what a File that goes into a Tier as a whole takes of it, as far as is known. */
 uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file)
 {
     uint64_t size = t->options.sizes[file];
-    if (!table_packs(t, tier, file))
-        return footprint(size);
-    return FRAME_OVERHEAD + size * RATIO_UNIT / t->ratios[tier];
+    bool plain = size > EXTENT_BYTES || table_in_part(t, file);
+    return plain ? footprint(size) : table_extent_need(t, tier, file, 0);
 }
 
-/* table_kept_need - the room of all that is to be kept of a File: of a large one, of some of
- * its Extents perhaps. */
+/* table_kept_need - the room of all Extents of a File that are to be kept. */
 uint64_t table_kept_need(const struct table *t, uint32_t file)
 {
     uint64_t first = t->options.first[file], sum = 0;
@@ -159,6 +140,6 @@ uint64_t table_kept_need(const struct table *t, uint32_t file)
         return rows->destination == DESTINATION_TIER ? table_need(t, 0, file) : 0;
     for (uint64_t i = 0; i < count; i++)
         if (rows[i].destination == DESTINATION_TIER)
-            sum += table_tier_need(t, 0, file, (uint32_t)i);
+            sum += table_extent_need(t, 0, file, (uint32_t)i);
     return sum;
 }

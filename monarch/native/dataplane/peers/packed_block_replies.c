@@ -111,10 +111,8 @@ static int read_piece(struct demand *d, struct sent_piece *piece, uint8_t *out,
     *n = front + piece->bytes;
     if (!rc)
         return 0;
-    if (!packs_moved(d->packs, row, &piece->frame.place)) {
-        extent_forget(d->partials, piece->file, piece->extent);
-        table_count_dropped(d->table);
-    }
+    if (!packs_moved(d->packs, row, &piece->frame.place))
+        packs_drop_damaged(d->packs, piece->file, piece->extent);
     return -EAGAIN;
 }
 

@@ -152,7 +152,9 @@ static int decode(struct demand *d, struct transfer *t)
     t->step = MONARCH_STEP_VERIFY;
     if (*t->sum.first != t->came->digest)
         return -EBADMSG;
-    table_count_unpacked(d->table, t->original.size, clock_cpu_ns() - began);
+    table_count(d->table, &(struct monarch_tally){.unpacked_files = 1,
+                                                  .unpacked_bytes = t->original.size,
+                                                  .unpack_ns = clock_cpu_ns() - began});
     rc = replica_file_verify(t);
     rc = rc ? rc : transfer_publish(d->transfers, t);
     if (!rc)
@@ -170,7 +172,7 @@ int packed_fetch_end(struct receiver *r, struct fetch *f,
     t->step = MONARCH_STEP_VERIFY;
     int rc = accept_frame(r, f, head);
     if (!rc) {
-        table_count_came_packed(d->table);
+        table_count(d->table, &(struct monarch_tally){.came_packed_files = 1});
         rc = packing_applies(d->transfers, t) ? store(d, t) : decode(d, t);
     }
     if (rc == -EBADMSG && t->step == MONARCH_STEP_VERIFY)

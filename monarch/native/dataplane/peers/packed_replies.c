@@ -87,7 +87,7 @@ static int read_frame(struct demand *d, uint32_t file, const struct unpacking *u
         job_frame_is_of(d->job, file, bytes))
         return 0;
     if (!packs_moved(d->packs, packs_row(d->packs, file, 0), &u->place))
-        packing_give_up(d->transfers, file);
+        packs_drop_damaged(d->packs, file, 0);
     return -EAGAIN;
 }
 

@@ -66,8 +66,7 @@ int block_fetch_begin(struct receiver *r, struct fetch *f)
     rc = transfer_prepare(r->demand->transfers, t);
     t->step = rc ? t->step : MONARCH_STEP_READ;
     if (!t->partial->asks_plain)
-        f->packing = extent_packing_wanted(r->demand->partials, t->order.file,
-                                           &f->packing_tier);
+        f->packing = packing_wanted(r->demand->transfers, t, &f->packing_tier);
     f->extents = count_pieces(f);
     return rc;
 }
@@ -155,7 +154,8 @@ static int decode(struct demand *d, const struct fetch *f, struct block_run run,
     blocks_digest(buffer + (size_t)into * BLOCK_BYTES, n, digests);
     if (memcmp(digests, piece->bytes - front, front) != 0)
         return -EBADMSG;
-    table_count_decoded(d->table, n, clock_cpu_ns() - began);
+    table_count(d->table, &(struct monarch_tally){.unpacked_bytes = n,
+                                                  .unpack_ns = clock_cpu_ns() - began});
     return 0;
 }
 

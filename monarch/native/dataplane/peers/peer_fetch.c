@@ -142,7 +142,8 @@ static void push_arrival(struct receiver *r, const struct monarch_completion *ar
     bool heard = arrival->status || order_reported(r->demand->transfers, arrival->kind);
     t->running--;
     if (r->demand->table)
-        table_count(r->demand->table, arrival->ns);
+        table_count(r->demand->table,
+                    &(struct monarch_tally){.transfer_ns = arrival->ns});
     pthread_mutex_lock(&r->lock);
     r->background -= arrival->kind & MONARCH_BACKGROUND;
     r->background_bytes -= fetch_background_bytes(r, arrival->kind, arrival->file,

@@ -71,8 +71,7 @@ static void sweep(struct compaction *c)
 {
     uint32_t file;
     while (next_written(c, &file)) {
-        table_forget_packed(c->transfers->table, file);
-        packs_forget(c->transfers->packs, packs_row(c->transfers->packs, file, 0));
+        packs_drop_frame(c->transfers->packs, file, 0);
     }
 }
 
@@ -130,21 +129,11 @@ static int copy(struct transfers *ts, uint64_t row, const struct unpacking *u,
         return -ENOSPC;
     int rc = packs_append(ts->packs, u->tier, bytes, n, &to);
     if (!rc && packs_move(ts->packs, row, &u->place, &to)) {
-        table_count_compacted(ts->table, n, 0);
+        table_count(ts->table, &(struct monarch_tally){.compacted_bytes = n});
         return 0;
     }
     table_give_room(ts->table, u->tier, n);
     return rc;
-}
-
-/* drop - a frame is damaged. */
-static void drop(struct transfers *ts, uint32_t file, uint64_t row)
-{
-    uint32_t extent = (uint32_t)(row - packs_row(ts->packs, file, 0));
-    if (table_show_extent(ts->table, file, extent, 0))
-        packs_forget(ts->packs, row);
-    else
-        packing_give_up(ts, file);
 }
 
 /* move - copies a frame out of the segment; one that is damaged is dropped. */
@@ -160,7 +149,8 @@ static int move(struct transfers *ts, uint64_t row, const struct unpacking *u)
         n > sizeof(struct frame_head) && job_frame_is_of(ts->job, file, bytes))
         rc = copy(ts, row, u, bytes);
     else if (!packs_moved(ts->packs, row, &u->place))
-        drop(ts, file, row);
+        packs_drop_damaged(ts->packs, file,
+                           (uint32_t)(row - packs_row(ts->packs, file, 0)));
     free(bytes);
     return rc;
 }
@@ -182,7 +172,8 @@ static void end_victim(struct compaction *c)
     pthread_mutex_lock(&p->lock);
     bool empty = p->segments[c->victim - 1].dropped;
     pthread_mutex_unlock(&p->lock);
-    table_count_compacted(c->transfers->table, 0, empty);
+    table_count(c->transfers->table,
+                &(struct monarch_tally){.compacted_segments = empty});
     c->victim = 0;
 }
 

@@ -83,24 +83,12 @@ static int pack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 static int put(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     (void)buffer;
-    const struct packed_frame done = {
-        .bytes = t->frame->used, .ns = t->frame->ns, .raw = !t->frame->any_packed};
     if (transfer_written(ts, t))
         return -ESTALE;
-    int rc = table_take_packed(ts->table, &t->order, &done);
-    packing_go_on(ts);
-    if (rc)
-        return rc;
-    rc = packing_place(ts, t, row_of(ts, t), t->sum.chain);
-    if (rc && rc != -ECANCELED)
+    int rc = packing_commit(ts, t, t->sum.chain);
+    if (rc && rc != -ECANCELED && t->step == MONARCH_STEP_WRITE)
         report_tier(ts, t, t->order.tier, rc);
-    if (rc) {
-        table_give_packed(ts->table, &t->order, &done);
-        return rc;
-    }
-    table_show_extent(ts->table, t->order.file, extent_of(t), t->order.tier + 1u);
-    table_count_extent(ts->table, &done, t->frame->plain);
-    return 0;
+    return rc;
 }
 
 /* ---- out of it ------------------------------------------------------------------------ */
@@ -176,7 +164,9 @@ static int unpack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffe
     int rc = packing_decode_at(ts, t, piece.first % EXTENT_PAGES / PIECE_PAGES, buffer);
     if (!rc && !blocks_same(t->partial, piece.first / BLOCK_PAGES, buffer, n))
         rc = -EBADMSG;
-    table_count_decoded(ts->table, rc ? 0 : n, clock_cpu_ns() - began);
+    table_count(ts->table,
+                &(struct monarch_tally){.unpacked_bytes = rc ? 0 : n,
+                                        .unpack_ns = clock_cpu_ns() - began});
     int put_rc = spread(ts, t, piece, bits, rc ? NULL : buffer);
     return rc ? rc : put_rc;
 }
@@ -215,9 +205,7 @@ static void drop_frame(struct transfers *ts, const struct transfer *t)
 {
     if (packs_moved(ts->packs, row_of(ts, t), &t->unpacking.place))
         return;
-    extent_forget(ts->partials, t->order.file, extent_of(t));
-    if (t->unpacking.place.segment) /* else it had left before */
-        table_count_dropped(ts->table);
+    packs_drop_damaged(ts->packs, t->order.file, extent_of(t));
 }
 
 /* ---- both ------------------------------------------------------------------------------ */
@@ -255,7 +243,7 @@ static int end_packing(struct transfers *ts, struct transfer *t, int rc)
     if (rc)
         table_give_frame(ts->table, &t->order);
     if (t->partial && rc == -EBADMSG) {
-        table_count_dropped(ts->table);
+        table_count(ts->table, &(struct monarch_tally){.frames_dropped = 1});
         partial_give_up_extent(ts->partials, t->partial, extent_of(t));
     }
     if (t->partial) {

@@ -118,48 +118,45 @@ struct frame_head packing_head(const struct transfers *ts, const struct transfer
 /* append - writes the frame, with a checksum of its plain bytes, behind the others of its
  * Tier. */
 static int append(struct transfers *ts, struct transfer *t, uint64_t digest,
-                  struct frame_place *place)
+                  struct frame_place *at)
 {
     struct frame_head head = packing_head(ts, t, t->frame->tier);
     head.digest = digest;
     frame_finish(t->frame, &head);
     t->step = MONARCH_STEP_WRITE;
-    return packs_append(ts->packs, t->frame->tier, t->frame->bytes, t->frame->used,
-                        place);
+    return packs_append(ts->packs, t->frame->tier, t->frame->bytes, t->frame->used, at);
 }
 
-/* packing_place - writes the frame, and it is that of the row; again if its segment was dropped
- * meanwhile for others. -ECANCELED: that has happened too often. */
-int packing_place(struct transfers *ts, struct transfer *t, uint64_t row,
-                  uint64_t digest)
+/* place - writes the frame, which is that of the Extent from then on; again if its segment was
+ * dropped meanwhile for others. -ECANCELED: that has happened too often. */
+static int place(struct transfers *ts, struct transfer *t, uint64_t digest)
 {
     enum { DROPS_MAX = 4 };
+    uint64_t row = packs_row(ts->packs, t->order.file, order_extent(&t->order));
     for (int n = 0; n < DROPS_MAX; n++) {
-        struct frame_place place;
-        int rc = append(ts, t, digest, &place);
-        if (rc || packs_set(ts->packs, row, &place))
+        struct frame_place at;
+        int rc = append(ts, t, digest, &at);
+        if (rc || packs_set(ts->packs, row, &at))
             return rc;
     }
     return -ECANCELED;
 }
 
-/* packing_publish - the last step: the File is packed from now on. What turns out to have no
- * room is refused, or stays where it is. */
-int packing_publish(struct transfers *ts, struct transfer *t)
+/* packing_commit - writes the frame of an Extent whose plain bytes have this checksum: it is packed
+ * from then on. -ENOSPC in MONARCH_STEP_PUBLISH: the Tier has no room for the frame. */
+int packing_commit(struct transfers *ts, struct transfer *t, uint64_t digest)
 {
     struct monarch_order order = t->order;
-    if (t->leaves_plain)
-        return deferred_add(ts, t);
-    if (transfer_defers(t)) /* its File is staging, and not in the Pool */
-        order.kind &= (uint8_t)~MONARCH_LOCAL;
     const struct packed_frame done = {
         .bytes = t->frame->used, .ns = t->frame->ns, .raw = !t->frame->any_packed};
+    if (transfer_defers(t)) /* its File is staging, and not in the Pool */
+        order.kind &= (uint8_t)~MONARCH_LOCAL;
     t->step = MONARCH_STEP_PUBLISH;
     int rc = table_take_packed(ts->table, &order, &done);
     packing_go_on(ts);
     if (rc)
-        return rc == -ENOSPC ? 0 : rc;
-    rc = packing_place(ts, t, packs_row(ts->packs, order.file, 0), *t->sum.first);
+        return rc;
+    rc = place(ts, t, digest);
     if (rc) {
         table_give_packed(ts->table, &order, &done);
         return rc;
@@ -167,8 +164,18 @@ int packing_publish(struct transfers *ts, struct transfer *t)
     t->step = MONARCH_STEP_PUBLISH;
     rc = table_set_packed(ts->table, &order, &done);
     if (rc)
-        packs_forget(ts->packs, packs_row(ts->packs, t->order.file, 0));
+        packs_forget(ts->packs, packs_row(ts->packs, order.file, order_extent(&order)));
     return rc;
+}
+
+/* packing_publish - the last step of a small File. What turns out to have no room is refused, or
+ * stays where it is. */
+int packing_publish(struct transfers *ts, struct transfer *t)
+{
+    if (t->leaves_plain)
+        return deferred_add(ts, t);
+    int rc = packing_commit(ts, t, *t->sum.first);
+    return rc == -ENOSPC && t->step == MONARCH_STEP_PUBLISH ? 0 : rc;
 }
 
 /* packing_decode - decodes a piece into all of `out`. -EBADMSG: it has not so many bytes. */
@@ -183,17 +190,10 @@ int packing_decode(struct transfers *ts, const struct packed_piece *piece, uint8
     return rc;
 }
 
-/* packing_give_up - a frame is damaged: the File comes from elsewhere. */
-void packing_give_up(struct transfers *ts, uint32_t file)
-{
-    table_drop_packed(ts->table, file);
-    packs_forget(ts->packs, packs_row(ts->packs, file, 0));
-}
-
 /* ---- Files that peers send packed ------------------------------------------------------ */
 
-/* packing_wanted - the frames that this node can use for a File, by packs_id(), and the Tier
- * whose they are; 0: none. */
+/* packing_wanted - the frames that this node can use for an Extent, by packs_id(), and the
+ * Tier whose they are; 0: none. */
 uint32_t packing_wanted(struct transfers *ts, const struct transfer *t, uint32_t *tier)
 {
     int found = ts->packs ? table_packing_tier(ts->table, &t->order) : -1;

@@ -16,15 +16,13 @@ int packing_create(struct transfer *t);
 int packing_write(struct transfers *ts, struct transfer *t, const void *bytes,
                   size_t n);
 int packing_publish(struct transfers *ts, struct transfer *t);
-int packing_place(struct transfers *ts, struct transfer *t, uint64_t row,
-                  uint64_t digest);
+int packing_commit(struct transfers *ts, struct transfer *t, uint64_t digest);
 struct frame_head packing_head(const struct transfers *ts, const struct transfer *t,
                                uint32_t tier);
 
 int packing_decode(struct transfers *ts, const struct packed_piece *piece, uint8_t *out,
                    size_t n);
 uint32_t packing_wanted(struct transfers *ts, const struct transfer *t, uint32_t *tier);
-void packing_give_up(struct transfers *ts, uint32_t file);
 
 void packing_note(struct transfers *ts, uint32_t file);
 bool packing_waits(const struct transfers *ts);

@@ -156,7 +156,9 @@ static int verify(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     t->step = MONARCH_STEP_VERIFY;
     if (*t->sum.first != t->unpacking.head.digest)
         return -EBADMSG;
-    table_count_unpacked(ts->table, t->original.size, t->spent.unpack_ns);
+    table_count(ts->table, &(struct monarch_tally){.unpacked_files = 1,
+                                                   .unpacked_bytes = t->original.size,
+                                                   .unpack_ns = t->spent.unpack_ns});
     return replica_file_verify(t);
 }
 
@@ -188,11 +190,11 @@ static int give_up(struct transfers *ts, struct transfer *t, int rc)
     if (rc != -EBADMSG)
         return rc;
     if (!has_left(ts, t)) {
-        packing_give_up(ts, t->order.file);
+        packs_drop_damaged(ts->packs, t->order.file, 0);
         return -EBADMSG;
     }
     if (!packs_has(ts->packs, row_of(ts, t)))
-        table_forget_packed(ts->table, t->order.file);
+        table_forget_packed(ts->table, t->order.file, 0);
     drop_copy(t); /* before another Transfer of the File may begin */
     monarch_table_fail(ts->table, &t->order, REASON_NONE, 1);
     return 0;

@@ -45,7 +45,7 @@ uint32_t reports_take_files(struct transfers *ts, uint32_t *files, uint32_t max)
 void report_completion(struct transfers *ts, const struct monarch_completion *done)
 {
     if (ts->table)
-        table_count(ts->table, done->ns);
+        table_count(ts->table, &(struct monarch_tally){.transfer_ns = done->ns});
     if (!done->status && !order_reported(ts, done->kind)) {
         ts->outstanding[order_class(done->kind)]--;
         return;

@@ -121,7 +121,7 @@ void transfer_count_read(struct transfers *ts, struct transfer *t, uint64_t byte
 {
     t->spent.bytes += bytes;
     if (ts->table)
-        table_count_read(ts->table, bytes);
+        table_count(ts->table, &(struct monarch_tally){.origin_read_bytes = bytes});
 }
 
 /* read_next - reads some chunks. The read that should reach the end requests one byte more and
