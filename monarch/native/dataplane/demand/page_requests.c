@@ -7,7 +7,7 @@
 #include "dataplane/extents/packed_extents.h"
 #include "dataplane/extents/partial.h"
 #include "dataplane/extents/table.h"
-#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/transfers/packing.h"
 #include "shared/catalog.h"
 #include "shared/recency.h"
 
@@ -46,7 +46,7 @@ static bool is_for_peers(const struct demand *d, const struct monarch_order *ord
 bool pages_send(struct demand *d, struct monarch_order *order)
 {
     if (extent_is_packed(d->partials, order->file, order_extent(order))) {
-        extent_decode_order(d->transfers, order);
+        packing_decode_order(d->transfers, order);
         return order_push(d, order);
     }
     if (!is_for_peers(d, order))

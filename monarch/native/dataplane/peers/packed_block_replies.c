@@ -15,7 +15,6 @@
 #include "dataplane/extents/partial.h"
 #include "dataplane/extents/table.h"
 #include "dataplane/media/packed_seal.h"
-#include "dataplane/transfers/extent_packing.h"
 #include "dataplane/transfers/packing.h"
 #include "dataplane/transfers/transfer.h"
 #include "shared/catalog.h"

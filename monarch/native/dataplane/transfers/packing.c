@@ -22,6 +22,32 @@
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
+/* packing_check - checks an order between a packed Tier and the Pool. */
+int packing_check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    bool large = t->order.page_count;
+    if (!ts->packs || (large && !ts->partials->count))
+        return -EINVAL;
+    t->pages.next = t->order.first_page;
+    t->pages.end = t->pages.next + t->order.page_count;
+    int rc = large ? partial_enter(ts->partials, &t->order, &t->partial) : 0;
+    if (rc)
+        return rc;
+    if (large)
+        table_busy(ts->table, true);
+    return transfer_check(ts, t, buffer);
+}
+
+/* packing_leave - ends the use of the partial Replica. A Transfer from the origin reports that its
+ * File was written. */
+void packing_leave(struct transfers *ts, struct transfer *t)
+{
+    if (!t->partial)
+        return;
+    table_busy(ts->table, false);
+    partial_leave(ts->partials, t->partial, false);
+}
+
 /* packing_applies - the Transfer is to end in a packed Tier, as a frame. */
 bool packing_applies(const struct transfers *ts, const struct transfer *t)
 {
@@ -33,7 +59,8 @@ bool packing_applies(const struct transfers *ts, const struct transfer *t)
 int packing_create(struct transfer *t)
 {
     t->step = MONARCH_STEP_CREATE;
-    return frame_new(t->order.tier, t->original.size, &t->frame);
+    uint64_t plain = extent_bytes(t->original.size, order_extent(&t->order));
+    return frame_new(t->order.tier, plain, &t->frame);
 }
 
 struct packed_for { /* a Transfer whose piece is being compressed */
@@ -175,7 +202,7 @@ int packing_publish(struct transfers *ts, struct transfer *t)
     if (t->leaves_plain)
         return deferred_add(ts, t);
     int rc = packing_commit(ts, t, *t->sum.first);
-    return rc == -ENOSPC && t->step == MONARCH_STEP_PUBLISH ? 0 : rc;
+    return packing_found_no_room(t, rc) ? 0 : rc;
 }
 
 /* packing_decode - decodes a piece into all of `out`. -EBADMSG: it has not so many bytes. */
@@ -257,4 +284,12 @@ void packing_undo(struct transfers *ts, const struct monarch_order *order)
         extent_packing_undo(ts->partials, order);
     else
         monarch_table_fail(ts->table, order, REASON_NONE, 1);
+}
+
+/* packing_decode_order - makes an order for Pages one that decodes them. */
+void packing_decode_order(const struct transfers *ts, struct monarch_order *order)
+{
+    order->kind |= MONARCH_LOCAL;
+    order->peer = NO_PEER;
+    order->tier = (uint16_t)ts->table->options.tiers;
 }

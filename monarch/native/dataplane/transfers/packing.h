@@ -2,6 +2,8 @@
 #ifndef MONARCH_PACKING_H
 #define MONARCH_PACKING_H
 
+#include <errno.h>
+
 #include "dataplane/transfers/transfer.h"
 
 struct packed_piece { /* of a frame, compressed */
@@ -11,6 +13,8 @@ struct packed_piece { /* of a frame, compressed */
 };
 
 /* packing.c */
+int packing_check(struct transfers *ts, struct transfer *t, uint8_t *buffer);
+void packing_leave(struct transfers *ts, struct transfer *t);
 bool packing_applies(const struct transfers *ts, const struct transfer *t);
 int packing_create(struct transfer *t);
 int packing_write(struct transfers *ts, struct transfer *t, const void *bytes,
@@ -30,11 +34,12 @@ bool packing_hurries(const struct transfers *ts);
 void packing_go_on(struct transfers *ts);
 bool packing_next(struct transfers *ts, struct monarch_order *out);
 void packing_undo(struct transfers *ts, const struct monarch_order *order);
+void packing_decode_order(const struct transfers *ts, struct monarch_order *order);
 
-/* repacking.c */
-int packing_find(struct transfers *ts, struct transfer *t, uint64_t row,
-                 uint64_t plain);
-int packing_decode_at(struct transfers *ts, struct transfer *t, uint32_t piece,
-                      uint8_t *buffer);
+/* packing_found_no_room - the result of packing_commit(): the Tier has no room for the frame. */
+static inline bool packing_found_no_room(const struct transfer *t, int rc)
+{
+    return rc == -ENOSPC && t->step == MONARCH_STEP_PUBLISH;
+}
 
 #endif

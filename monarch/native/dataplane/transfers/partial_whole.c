@@ -13,7 +13,7 @@
 #include "dataplane/base/syscalls.h"
 #include "dataplane/extents/partial.h"
 #include "dataplane/extents/table.h"
-#include "dataplane/transfers/extent_packing.h"
+#include "dataplane/transfers/packing.h"
 #include "dataplane/transfers/transfer.h"
 #include "shared/progress.h"
 
