@@ -64,8 +64,8 @@ int packs_new(const struct job *job, struct table *table, const struct packings 
                        sizeof(*p->places));
     p->segments = calloc(SEGMENTS_MAX, sizeof(*p->segments));
     if (!p->places || !p->segments ||
-        ring_init(&p->waiting, sizeof(uint32_t),
-                  (uint32_t)p->job->catalog->file_count + 1))
+        ring_init(&p->waiting, sizeof(struct to_pack),
+                  (uint32_t)packs_row(p, (uint32_t)p->job->catalog->file_count, 0) + 1))
         return -ENOMEM;
     int rc = 0;
     for (uint32_t i = 0; !rc && i < how->count; i++)
@@ -381,17 +381,17 @@ bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found)
     return moved;
 }
 
-/* ---- Files that are to be packed ------------------------------------------------------ */
+/* ---- what is to be packed -------------------------------------------------------------- */
 
-/* packs_queue - a File in the Pool is to be packed when there is time. */
-void packs_queue(struct packs *p, uint32_t file)
+/* packs_queue - queues an Extent in the Pool; a small File is one. */
+void packs_queue(struct packs *p, uint32_t file, uint32_t extent)
 {
     pthread_mutex_lock(&p->lock);
-    ring_push(&p->waiting, &file);
+    ring_push(&p->waiting, &(struct to_pack){file, extent});
     pthread_mutex_unlock(&p->lock);
 }
 
-/* packs_waiting - there is one. */
+/* packs_waiting - some wait, and may be packed. */
 bool packs_waiting(struct packs *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -400,20 +400,20 @@ bool packs_waiting(struct packs *p)
     return waits;
 }
 
-/* packs_next - the one that has waited longest; false: none waits. */
-bool packs_next(struct packs *p, uint32_t *file)
+/* packs_next - takes the one that has waited longest; false: none waits. */
+bool packs_next(struct packs *p, struct to_pack *out)
 {
     pthread_mutex_lock(&p->lock);
-    bool found = !p->blocked && ring_pop(&p->waiting, file);
+    bool found = !p->blocked && ring_pop(&p->waiting, out);
     pthread_mutex_unlock(&p->lock);
     return found;
 }
 
-/* packs_block - nothing is packed until room was made for this File, or could not be. */
+/* packs_block - packs nothing until room was made for this small File, or could not be. */
 void packs_block(struct packs *p, uint32_t file)
 {
     pthread_mutex_lock(&p->lock);
-    p->blocked = ring_push(&p->waiting, &file);
+    p->blocked = ring_push(&p->waiting, &(struct to_pack){file, 0});
     p->blocked_by = file;
     pthread_mutex_unlock(&p->lock);
 }

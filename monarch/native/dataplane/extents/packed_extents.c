@@ -32,9 +32,8 @@ bool extent_goes_packed(struct partials *parts, const struct partial *p,
 /* extent_came - called when the last Page of an Extent is present. */
 void extent_came(struct partials *parts, struct partial *p, uint32_t extent)
 {
-    const struct pooled_extent one = {p->large, extent};
-    if (extent_goes_packed(parts, p, extent) && ring_push(&parts->to_pack, &one))
-        atomic_fetch_add(&parts->to_pack_count, 1);
+    if (extent_goes_packed(parts, p, extent))
+        packs_queue(parts->packs, p->order.file, extent);
 }
 
 /* extents_forget - a large File is not staged any more. */
@@ -94,32 +93,25 @@ void extents_restore(struct partials *parts, struct partial *p)
     pthread_mutex_unlock(&packs->lock);
 }
 
-/* extents_wait - some are to be packed. */
-bool extents_wait(const struct partials *parts)
-{
-    return parts->packs && parts->count && atomic_load(&parts->to_pack_count);
-}
-
 static bool is_pooled(const struct partial *p, uint32_t extent)
 {
     return atomic_load_explicit(&p->places[extent], memory_order_relaxed) & PLACE_FILE;
 }
 
 /* begin - claims a complete Extent while it is packed, and reserves the room of its frame. */
-static bool begin(struct partials *parts, struct pooled_extent one,
+static bool begin(struct partials *parts, struct partial *p, uint32_t extent,
                   struct monarch_order *out)
 {
-    struct partial *p = parts->all[one.large];
-    if (!p || p->ended || one.extent >= p->extents || !is_pooled(p, one.extent) ||
-        p->each[one.extent].claimed)
+    if (!p || p->ended || extent >= p->extents || !is_pooled(p, extent) ||
+        p->each[extent].claimed)
         return false;
-    struct page_run all = partial_extent_pages(p, one.extent);
-    if (!partial_is_whole(p, one.extent) || !extent_goes_packed(parts, p, one.extent))
+    struct page_run all = partial_extent_pages(p, extent);
+    if (!partial_is_whole(p, extent) || !extent_goes_packed(parts, p, extent))
         return false;
-    int tier = table_reserve_frame(parts->table, p->order.file, one.extent);
+    int tier = table_reserve_frame(parts->table, p->order.file, extent);
     if (tier < 0)
         return false;
-    pages_claim_all(p, one.extent);
+    pages_claim_all(p, extent);
     *out = p->order;
     out->kind = MONARCH_LOCAL | MONARCH_BACKGROUND;
     out->tier = (uint16_t)tier;
@@ -129,20 +121,15 @@ static bool begin(struct partials *parts, struct pooled_extent one,
     return true;
 }
 
-/* extent_next - the order for the next Extent that is to be packed. */
-bool extent_next(struct partials *parts, struct monarch_order *out)
+/* extent_begin_packing - makes the order to pack an Extent; false: it cannot be packed now. */
+bool extent_begin_packing(struct partials *parts, const struct to_pack *one,
+                          struct monarch_order *out)
 {
-    struct pooled_extent one;
-    bool found = false;
-    if (!extents_wait(parts))
-        return false;
+    int64_t large = presence_find(parts->job->flags, one->file);
     pthread_mutex_lock(&parts->lock);
-    while (!found && ring_pop(&parts->to_pack, &one)) {
-        atomic_fetch_sub(&parts->to_pack_count, 1);
-        found = begin(parts, one, out);
-    }
+    bool begun = large >= 0 && begin(parts, parts->all[large], one->extent, out);
     pthread_mutex_unlock(&parts->lock);
-    return found;
+    return begun;
 }
 
 /* extent_packing_end - a complete Extent is packed, or could not be: it may leave the Pool,

@@ -2,6 +2,7 @@
 #ifndef MONARCH_PACKED_EXTENTS_H
 #define MONARCH_PACKED_EXTENTS_H
 
+#include "dataplane/extents/packs.h"
 #include "dataplane/extents/partial.h"
 
 enum { PIECE_BLOCKS = PIECE_BYTES / BLOCK_BYTES }; /* of a frame */
@@ -12,8 +13,8 @@ bool extent_goes_packed(struct partials *parts, const struct partial *p,
                         uint32_t extent);
 void extent_came(struct partials *parts, struct partial *p, uint32_t extent);
 void extents_forget(struct partials *parts, const struct partial *p);
-bool extents_wait(const struct partials *parts);
-bool extent_next(struct partials *parts, struct monarch_order *out);
+bool extent_begin_packing(struct partials *parts, const struct to_pack *one,
+                          struct monarch_order *out);
 void extent_packing_undo(struct partials *parts, const struct monarch_order *order);
 void extent_packing_end(struct partials *parts, struct partial *p, uint32_t extent);
 void extent_claim_piece(struct partials *parts, struct partial *p,

@@ -16,6 +16,10 @@ struct frame_place { /* where a frame is; segment 0: nowhere */
     uint32_t segment, offset, bytes;
 };
 
+struct to_pack { /* from the Pool */
+    uint32_t file, extent;
+};
+
 struct unpacking { /* a frame that is being decoded */
     struct frame_place place;
     struct frame_head head;
@@ -76,10 +80,10 @@ uint64_t packs_drop_newest(struct packs *p, uint32_t tier, uint64_t bytes,
 void packs_uses(struct packs *p, struct segment_use *uses);
 uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files);
 
-/* pack_segments.c, Files that are to be packed */
-void packs_queue(struct packs *p, uint32_t file);
+/* pack_segments.c: what is to be packed */
+void packs_queue(struct packs *p, uint32_t file, uint32_t extent);
 bool packs_waiting(struct packs *p);
-bool packs_next(struct packs *p, uint32_t *file);
+bool packs_next(struct packs *p, struct to_pack *out);
 void packs_block(struct packs *p, uint32_t file);
 bool packs_blocked(struct packs *p, uint32_t *file);
 void packs_unblock(struct packs *p);

@@ -39,7 +39,7 @@ struct packs {
     uint32_t name;              /* of the next new segment */
     struct frame_place *places; /* per row of the staging table */
     uint64_t **digests;  /* the same: of Blocks that an earlier job had; or NULL */
-    struct ring waiting; /* numbers of Files */
+    struct ring waiting; /* struct to_pack */
     bool blocked;        /* these wait until others have left a Tier */
     uint32_t blocked_by; /* one of them */
 };

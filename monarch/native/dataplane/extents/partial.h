@@ -165,9 +165,7 @@ struct partials {
     _Atomic uint32_t abandoned;  /* of these, those that fill has given up */
     struct ring pooled;          /* struct pooled_extent, the oldest first */
     struct ring refused; /* the same, of Extents that programs wait for without room */
-    struct ring to_pack; /* the same, of complete ones */
-    _Atomic uint32_t to_pack_count;
-    struct ring handed; /* struct monarch_order: of Pages, see partial_hand() */
+    struct ring handed;  /* struct monarch_order: of Pages, see partial_hand() */
 };
 
 struct held { /* Blocks of a Replica that are there, for another node */

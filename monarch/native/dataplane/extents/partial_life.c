@@ -44,7 +44,6 @@ int partials_new(struct job *job, struct table *table, struct packs *packs,
     bool made = parts->all && parts->digests &&
                 !ring_init(&parts->handed, sizeof(struct monarch_order), HANDED_MAX) &&
                 !ring_init(&parts->pooled, sizeof(struct pooled_extent), POOLED_MAX) &&
-                !ring_init(&parts->to_pack, sizeof(struct pooled_extent), POOLED_MAX) &&
                 !ring_init(&parts->refused, sizeof(struct pooled_extent), REFUSED_MAX);
     return made ? 0 : -ENOMEM;
 }
@@ -153,7 +152,6 @@ void partials_free(struct partials *parts)
     pthread_mutex_destroy(&parts->lock);
     ring_free(&parts->handed);
     ring_free(&parts->pooled);
-    ring_free(&parts->to_pack);
     ring_free(&parts->refused);
     free(parts->digests);
     free(parts->all);

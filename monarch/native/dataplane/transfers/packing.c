@@ -236,22 +236,20 @@ uint32_t packing_wanted(struct transfers *ts, const struct transfer *t, uint32_t
 void packing_note(struct transfers *ts, uint32_t file)
 {
     if (ts->packs && table_is_due(ts->table, file))
-        packs_queue(ts->packs, file);
+        packs_queue(ts->packs, file, 0);
 }
 
 /* packing_waits - a File is to be packed, or to be compressed for that. */
 bool packing_waits(const struct transfers *ts)
 {
-    return ts->packs && (packs_waiting(ts->packs) || extents_wait(ts->partials) ||
-                         deferred_waits(ts));
+    return ts->packs && (packs_waiting(ts->packs) || deferred_waits(ts));
 }
 
 /* packing_hurries - one is, and the Pool is short of room: programs wait for it. */
 bool packing_hurries(const struct transfers *ts)
 {
     return packing_waits(ts) &&
-           (table_pool_is_crowded(ts->table) ||
-            (extents_wait(ts->partials) && table_pool_is_short(ts->table)));
+           (table_pool_is_crowded(ts->table) || table_pool_is_short(ts->table));
 }
 
 /* packing_go_on - frames under way may have left room for Files that found none. Where others
@@ -264,17 +262,19 @@ void packing_go_on(struct transfers *ts)
         packs_unblock(ts->packs);
 }
 
-/* packing_next - the order for the next File that is to be packed. */
+/* packing_next - makes the order for the next Extent that is to be packed. */
 bool packing_next(struct transfers *ts, struct monarch_order *out)
 {
-    uint32_t file;
-    while (ts->packs && packs_next(ts->packs, &file)) {
-        if (table_begin_packing(ts->table, file, out))
+    struct to_pack one;
+    while (ts->packs && packs_next(ts->packs, &one)) {
+        if (table_in_part(ts->table, one.file)
+                ? extent_begin_packing(ts->partials, &one, out)
+                : table_begin_packing(ts->table, one.file, out))
             return true;
-        if (table_is_due(ts->table, file))
-            packs_block(ts->packs, file);
+        if (table_is_due(ts->table, one.file))
+            packs_block(ts->packs, one.file);
     }
-    return extent_next(ts->partials, out);
+    return false;
 }
 
 /* packing_undo - that order could not be queued. */
