@@ -121,6 +121,7 @@ uint64_t table_free_in(const struct table *t, uint32_t tier);
 int table_reserve_first(struct table *t, uint64_t need);
 int table_reserve_file(struct table *t, uint32_t file);
 int table_reserve_packed(struct table *t, uint32_t file);
+bool table_extents_packed(const struct table *t, uint32_t file);
 int table_reserve_spare(struct table *t, uint64_t need);
 int table_reserve_pool(struct table *t, uint64_t need, bool yields);
 bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need);
@@ -161,9 +162,8 @@ void table_give_room(struct table *t, uint32_t tier, uint64_t bytes);
 void table_add_room(struct table *t, uint32_t tier, uint64_t bytes);
 bool table_round_pack(struct table *t, uint32_t tier, bool rounds);
 
-/* table_packing.c; the callers of the first two hold the lock */
+/* table_packing.c; the caller of the first holds the lock */
 int table_crowded_tier(const struct table *t, uint32_t file);
-bool table_extents_packed(const struct table *t, uint32_t file);
 bool table_comes_back(struct table *t, uint32_t file);
 bool table_is_due(struct table *t, uint32_t file);
 bool table_pool_is_crowded(struct table *t);

@@ -140,20 +140,6 @@ bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *o
 
 /* ---- Extents of large Files ----------------------------------------------------------- */
 
-/* table_extents_packed - a large File whose Extents this node keeps is held packed: no plain
- * Tier that is faster has room for all of it. The caller holds the lock. */
-bool table_extents_packed(const struct table *t, uint32_t file)
-{
-    uint64_t need = footprint(t->options.sizes[file]);
-    for (uint32_t i = 0; i < t->options.tiers; i++) {
-        if (table_packs(t, i, file))
-            return true;
-        if (need <= table_free_in(t, i))
-            return false;
-    }
-    return false;
-}
-
 /* packing - returns the first Tier with room for an Extent, if it packs it; NO_TIER. */
 static int packing(const struct table *t, uint32_t file, uint32_t extent)
 {

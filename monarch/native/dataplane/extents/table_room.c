@@ -66,6 +66,20 @@ int table_reserve_packed(struct table *t, uint32_t file)
     return -1;
 }
 
+/* table_extents_packed - a large File whose Extents this node keeps is held packed: no plain
+ * Tier that is faster has room for all of it. */
+bool table_extents_packed(const struct table *t, uint32_t file)
+{
+    uint64_t need = footprint(t->options.sizes[file]);
+    for (uint32_t i = 0; i < t->options.tiers; i++) {
+        if (table_packs(t, i, file))
+            return true;
+        if (need <= table_free_in(t, i))
+            return false;
+    }
+    return false;
+}
+
 /* table_spare_bytes - what the kept Files will not need; below 0: they have not room. */
 int64_t table_spare_bytes(const struct table *t)
 {

@@ -13,8 +13,6 @@ struct packed_piece { /* of a frame, compressed */
 };
 
 /* packing.c */
-int packing_check(struct transfers *ts, struct transfer *t, uint8_t *buffer);
-void packing_leave(struct transfers *ts, struct transfer *t);
 bool packing_applies(const struct transfers *ts, const struct transfer *t);
 int packing_create(struct transfer *t);
 int packing_write(struct transfers *ts, struct transfer *t, const void *bytes,
@@ -35,6 +33,10 @@ void packing_go_on(struct transfers *ts);
 bool packing_next(struct transfers *ts, struct monarch_order *out);
 void packing_undo(struct transfers *ts, const struct monarch_order *order);
 void packing_decode_order(const struct transfers *ts, struct monarch_order *order);
+
+/* pool_packing.c: also for the routes out of the Tier */
+int packing_check(struct transfers *ts, struct transfer *t, uint8_t *buffer);
+void packing_leave(struct transfers *ts, struct transfer *t);
 
 /* packing_found_no_room - the result of packing_commit(): the Tier has no room for the frame. */
 static inline bool packing_found_no_room(const struct transfer *t, int rc)

@@ -14,6 +14,32 @@
 #include "dataplane/transfers/packing.h"
 #include "shared/xxh3.h"
 
+/* packing_check - checks an order between a packed Tier and the Pool. */
+int packing_check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+{
+    bool large = t->order.page_count;
+    if (!ts->packs || (large && !ts->partials->count))
+        return -EINVAL;
+    t->pages.next = t->order.first_page;
+    t->pages.end = t->pages.next + t->order.page_count;
+    int rc = large ? partial_enter(ts->partials, &t->order, &t->partial) : 0;
+    if (rc)
+        return rc;
+    if (large)
+        table_busy(ts->table, true);
+    return transfer_check(ts, t, buffer);
+}
+
+/* packing_leave - ends the use of the partial Replica. A Transfer from the origin reports that its
+ * File was written. */
+void packing_leave(struct transfers *ts, struct transfer *t)
+{
+    if (!t->partial)
+        return;
+    table_busy(ts->table, false);
+    partial_leave(ts->partials, t->partial, false);
+}
+
 /* ---- from the Pool -------------------------------------------------------------------- */
 
 /* open_file - opens the Replica in the Pool. -ECANCELED: it is gone. */
