@@ -5,10 +5,11 @@
 #include <stdatomic.h>
 
 #include "dataplane/media/codec.h"
+#include "dataplane/transfers/idle_packing.h"
 #include "fault.h"
 #include "packed.h"
 
-enum { READERS = 3, ROUNDS = 400, MOVES = 3 };
+enum { READERS = 3, ROUNDS = 400, MOVES = 3, HURRIES = 50 };
 
 static void *reader(void *seed)
 {
@@ -40,6 +41,44 @@ static void readers_beside_fill_find_right_bytes(void)
     CHECK(tally.packed_files == FILES && tally.frames_dropped == 0);
     CHECK(tally.origin_read_bytes == (uint64_t)FILES * SIZE);
     end_job();
+}
+
+static atomic_bool stop_watching;
+
+/* watch_hurry - the most Extents that were packed at once because the Pool was short of room. */
+static void *watch_hurry(void *most)
+{
+    while (!atomic_load(&stop_watching)) {
+        uint32_t now = atomic_load(&board->engine->transfers.hurried);
+        if (now > *(uint32_t *)most)
+            *(uint32_t *)most = now;
+    }
+    return NULL;
+}
+
+/* most_in_a_hurry - the same in a job whose programs open more Files than the Pool has room for. */
+static uint32_t most_in_a_hurry(void)
+{
+    uint32_t most = 0;
+    pthread_t watch;
+    begin_job(64 << 20);
+    atomic_store(&stop_watching, false);
+    CHECK(pthread_create(&watch, NULL, watch_hurry, &most) == 0);
+    read_all();
+    await_packed();
+    atomic_store(&stop_watching, true);
+    pthread_join(watch, NULL);
+    CHECK(most <= idle_packing_threads(board->engine->transfers.idle_packing));
+    end_job();
+    return most;
+}
+
+static void few_threads_pack_in_a_hurry(void)
+{
+    bool some = false;
+    for (int i = 0; i < HURRIES && !some; i++)
+        some = most_in_a_hurry() > 0;
+    CHECK(some);
 }
 
 static void memory_may_be_taken_back_at_any_moment(void)
@@ -244,6 +283,7 @@ int main(void)
         return SKIP;
     }
     readers_beside_fill_find_right_bytes();
+    few_threads_pack_in_a_hurry();
     memory_may_be_taken_back_at_any_moment();
     frames_may_move_while_they_are_read();
     segments_may_go_while_frames_move();

@@ -284,6 +284,12 @@ void idle_packing_free(struct idle_packing *p)
     free_unused(p);
 }
 
+/* idle_packing_threads - returns the number of its threads: one for each processor. */
+uint32_t idle_packing_threads(const struct idle_packing *p)
+{
+    return p->count;
+}
+
 /* ---- the thread that waits --------------------------------------------------------------- */
 
 /* take_free - a free slot; NULL: there is none. */

@@ -26,6 +26,7 @@ struct idle_result {
 
 int idle_packing_new(struct idle_packing **out);
 void idle_packing_free(struct idle_packing *p);
+uint32_t idle_packing_threads(const struct idle_packing *p);
 bool idle_packing_run(struct idle_packing *p, struct coder **coder,
                       const struct idle_piece *piece, void *out,
                       struct idle_result *result);

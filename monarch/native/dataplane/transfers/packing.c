@@ -42,6 +42,11 @@ struct packed_for { /* a Transfer whose piece is being compressed */
     const struct transfer *t;
 };
 
+static bool leaves_pool(const struct transfer *t)
+{
+    return transfer_repacks(t) && !transfer_defers(t);
+}
+
 /* hurries - a program or another node waits for the File, for room in the Pool, or for a background
  * Transfer to end. */
 static bool hurries(void *of)
@@ -50,9 +55,7 @@ static bool hurries(void *of)
     struct transfers *ts = f->ts;
     return job_stopping(ts->job) || job_awaits(ts->job, f->t->order.file) ||
            atomic_load_explicit(&f->t->turn.wanted, memory_order_relaxed) ||
-           table_pool_is_crowded(ts->table) ||
-           (f->t->partial && table_pool_is_short(ts->table)) ||
-           pace_is_held_up(ts, f->t);
+           (leaves_pool(f->t) && packing_hurries(ts)) || pace_is_held_up(ts, f->t);
 }
 
 /* is_for_idle - a piece that may wait for an idle processor. */
@@ -98,8 +101,11 @@ int packing_write(struct transfers *ts, struct transfer *t, const void *bytes, s
     int rc = coder || done ? 0 : -ENOMEM;
     if (!done && job_stopping(ts->job)) /* a slow codec would delay the end */
         rc = -ECANCELED;
+    bool hurried = leaves_pool(t) && order_class(t->order.kind) == CLASS_BACKGROUND;
+    atomic_fetch_add(&ts->hurried, hurried);
     if (!rc && !done)
         rc = frame_add(t->frame, coder, bytes, n);
+    atomic_fetch_sub(&ts->hurried, hurried);
     health_note_wait(t, false);
     packs_coder_back(ts->packs, codec, coder);
     return rc;
@@ -219,11 +225,21 @@ bool packing_waits(const struct transfers *ts)
     return ts->packs && (packs_waiting(ts->packs) || deferred_waits(ts));
 }
 
-/* packing_hurries - one is, and the Pool is short of room: programs wait for it. */
+/* packing_hurries - programs wait for room in the Pool, or soon will: some of it is to be packed as
+ * fast as it can be. At most one thread for each processor does so: more would delay what programs
+ * wait for. */
 bool packing_hurries(const struct transfers *ts)
 {
-    return packing_waits(ts) &&
+    return atomic_load(&ts->hurried) < idle_packing_threads(ts->idle_packing) &&
            (table_pool_is_crowded(ts->table) || table_pool_is_short(ts->table));
+}
+
+/* packing_is_hurried - the order has begun for that reason. */
+bool packing_is_hurried(const struct transfers *ts, const struct monarch_order *order)
+{
+    return order->kind & MONARCH_LOCAL && order->peer == NO_PEER &&
+           order_class(order->kind) == CLASS_DEMAND &&
+           !table_is_pool(ts->table, order->tier);
 }
 
 /* packing_go_on - frames under way may have left room for Files that found none. Where others

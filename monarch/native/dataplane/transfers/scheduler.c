@@ -295,12 +295,13 @@ static void hurry_packing(struct transfers *ts)
     struct monarch_order order;
     while (push_deferred(ts, true)) {
     }
-    while (packing_hurries(ts) && packing_next(ts, &order)) {
+    while (packing_waits(ts) && packing_hurries(ts) && packing_next(ts, &order)) {
         order.kind &= (uint8_t)~MONARCH_BACKGROUND;
         if (!scheduler_push(ts, &order)) {
             packing_undo(ts, &order);
             break;
         }
+        atomic_fetch_add(&ts->hurried, 1);
     }
 }
 
@@ -388,6 +389,7 @@ void scheduler_return(struct transfers *ts, struct transfer *t, bool ended)
         return;
     }
     q->background_begun -= background;
+    atomic_fetch_sub(&ts->hurried, packing_is_hurried(ts, &t->order));
     pace_file(ts, t);
     t->order.file = NONE32;
     report_completion(ts, &t->completion);

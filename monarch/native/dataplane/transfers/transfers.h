@@ -114,6 +114,8 @@ struct transfers {
     struct pool *pool;                 /* NULL: there is none */
     struct sealer *sealer;             /* NULL: no seals are made */
     struct siblings *siblings;         /* other jobs of this user */
+    _Atomic uint32_t
+        hurried; /* Extents that are packed because the Pool is short of room */
     struct monarch_options options;
     struct unasked_work unasked;
     bool links_by_path; /* /proc is there: linkat() of an unnamed file by its path */
