@@ -387,7 +387,8 @@ bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found)
 void packs_queue(struct packs *p, uint32_t file, uint32_t extent)
 {
     pthread_mutex_lock(&p->lock);
-    ring_push(&p->waiting, &(struct to_pack){file, extent});
+    bool queued = ring_push(&p->waiting, &(struct to_pack){file, extent});
+    p->waiting_extents += queued && table_in_part(p->table, file);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -405,8 +406,18 @@ bool packs_next(struct packs *p, struct to_pack *out)
 {
     pthread_mutex_lock(&p->lock);
     bool found = !p->blocked && ring_pop(&p->waiting, out);
+    p->waiting_extents -= found && table_in_part(p->table, out->file);
     pthread_mutex_unlock(&p->lock);
     return found;
+}
+
+/* packs_extents_wait - Extents of large Files are among those that wait. */
+bool packs_extents_wait(struct packs *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool wait = p->waiting_extents > 0;
+    pthread_mutex_unlock(&p->lock);
+    return wait;
 }
 
 /* packs_block - packs nothing until room was made for this small File, or could not be. */

@@ -84,6 +84,7 @@ uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files);
 void packs_queue(struct packs *p, uint32_t file, uint32_t extent);
 bool packs_waiting(struct packs *p);
 bool packs_next(struct packs *p, struct to_pack *out);
+bool packs_extents_wait(struct packs *p);
 void packs_block(struct packs *p, uint32_t file);
 bool packs_blocked(struct packs *p, uint32_t *file);
 void packs_unblock(struct packs *p);

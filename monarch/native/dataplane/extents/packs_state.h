@@ -38,10 +38,11 @@ struct packs {
     uint32_t segment_count;
     uint32_t name;              /* of the next new segment */
     struct frame_place *places; /* per row of the staging table */
-    uint64_t **digests;  /* the same: of Blocks that an earlier job had; or NULL */
-    struct ring waiting; /* struct to_pack */
-    bool blocked;        /* these wait until others have left a Tier */
-    uint32_t blocked_by; /* one of them */
+    uint64_t **digests;       /* the same: of Blocks that an earlier job had; or NULL */
+    struct ring waiting;      /* struct to_pack */
+    uint32_t waiting_extents; /* of these, Extents of large Files */
+    bool blocked;             /* these wait until others have left a Tier */
+    uint32_t blocked_by;      /* one of them */
 };
 
 uint64_t packs_empty(struct packs *p, uint32_t number);

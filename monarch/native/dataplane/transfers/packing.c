@@ -55,7 +55,8 @@ static bool hurries(void *of)
     struct transfers *ts = f->ts;
     return job_stopping(ts->job) || job_awaits(ts->job, f->t->order.file) ||
            atomic_load_explicit(&f->t->turn.wanted, memory_order_relaxed) ||
-           (leaves_pool(f->t) && packing_hurries(ts)) || pace_is_held_up(ts, f->t);
+           (leaves_pool(f->t) && packing_hurries(ts, f->t->partial)) ||
+           pace_is_held_up(ts, f->t);
 }
 
 /* is_for_idle - a piece that may wait for an idle processor. */
@@ -226,12 +227,13 @@ bool packing_waits(const struct transfers *ts)
 }
 
 /* packing_hurries - programs wait for room in the Pool, or soon will: some of it is to be packed as
- * fast as it can be. At most one thread for each processor does so: more would delay what programs
- * wait for. */
-bool packing_hurries(const struct transfers *ts)
+ * fast as it can be; `extents`: of large Files. At most one thread for each processor does so: more
+ * would delay what programs wait for. */
+bool packing_hurries(const struct transfers *ts, bool extents)
 {
     return atomic_load(&ts->hurried) < idle_packing_threads(ts->idle_packing) &&
-           (table_pool_is_crowded(ts->table) || table_pool_is_short(ts->table));
+           (table_pool_is_crowded(ts->table) ||
+            (extents && table_pool_is_short(ts->table)));
 }
 
 /* packing_is_hurried - the order has begun for that reason. */

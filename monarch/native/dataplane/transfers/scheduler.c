@@ -295,7 +295,8 @@ static void hurry_packing(struct transfers *ts)
     struct monarch_order order;
     while (push_deferred(ts, true)) {
     }
-    while (packing_waits(ts) && packing_hurries(ts) && packing_next(ts, &order)) {
+    while (packing_waits(ts) && packing_hurries(ts, packs_extents_wait(ts->packs)) &&
+           packing_next(ts, &order)) {
         order.kind &= (uint8_t)~MONARCH_BACKGROUND;
         if (!scheduler_push(ts, &order)) {
             packing_undo(ts, &order);
