@@ -15,7 +15,6 @@
 #include "dataplane/extents/pack_adoption.h"
 #include "dataplane/extents/packs.h"
 #include "dataplane/extents/partial.h"
-#include "dataplane/extents/pool.h"
 #include "dataplane/extents/table.h"
 #include "dataplane/media/seal.h"
 #include "dataplane/sources/siblings.h"

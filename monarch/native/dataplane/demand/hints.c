@@ -14,7 +14,6 @@
 
 #include "dataplane/demand/demand.h"
 #include "dataplane/extents/eviction.h"
-#include "dataplane/extents/pool.h"
 #include "dataplane/extents/table.h"
 #include "shared/catalog.h"
 

@@ -7,7 +7,6 @@
 
 #include "dataplane/extents/eviction.h"
 #include "dataplane/extents/partial.h"
-#include "dataplane/extents/pool.h"
 #include "dataplane/extents/replica_state.h"
 #include "dataplane/extents/table.h"
 

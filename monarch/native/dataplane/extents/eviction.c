@@ -6,16 +6,13 @@
  * stays. It leaves as one leaves the Pool: its state word is changed first, so that who has
  * read the word before reads it again behind its open.
  *
- * The memory of a file without a name is used as long as a program has it open. So the
- * kernel has to grant a write lease before a Replica leaves, and before its room is given
- * back. A file system that has no leases proves nothing: there the room is given back with
- * the name.
+ * The memory of a file without a name is used as long as a program has it open. So it is proved
+ * that none has before a Replica leaves, and before its room is given back (leaving.c).
  */
 #include "dataplane/extents/eviction.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,7 +34,6 @@ enum {
     OLDEST_PARTS = 64,
     OLDEST_MAX = 1 << 16,
     LOOKED_AT_MAX = 4096, /* Replicas, for one File */
-    HELD_MAX = 1024, /* Replicas without a name that are in use: a descriptor each */
     BUSY_MAX = 1024,
     TRIES = 4, /* other Files may take the room that was made for one */
 };
@@ -52,12 +48,6 @@ struct candidates { /* of one Tier, the oldest first */
     uint32_t tick;  /* when they were found */
     uint64_t at_ns; /* the same */
     bool fruitless; /* none of them has left */
-};
-
-struct held { /* a Replica without a name */
-    int fd;
-    uint32_t tier;
-    uint64_t ino, room;
 };
 
 struct refused { /* a File that found no room, and until when */
@@ -75,7 +65,8 @@ struct eviction {
     uint32_t most; /* candidates */
     struct candidates oldest[TIERS_MAX];
     struct segment_use *segments; /* SEGMENTS_MAX, if there are pack files */
-    struct ring held, refused;
+    struct leaving leaving;
+    struct ring refused;
 };
 
 /* eviction_new - for an engine with a table, and Files whose uses are noted.
@@ -97,7 +88,7 @@ int eviction_new(struct job *job, struct table *table, struct packs *packs,
     v->most = (uint32_t)(most < OLDEST_MAX ? most : OLDEST_MAX);
     if (packs && !(v->segments = calloc(SEGMENTS_MAX, sizeof(*v->segments))))
         return -ENOMEM;
-    if (ring_init(&v->held, sizeof(struct held), HELD_MAX) ||
+    if (leaving_new(&v->leaving, job, table) ||
         ring_init(&v->refused, sizeof(struct refused), BUSY_MAX))
         return -ENOMEM;
     return 0;
@@ -106,55 +97,17 @@ int eviction_new(struct job *job, struct table *table, struct packs *packs,
 /* eviction_free - closes what is held; no thread uses it any more. */
 void eviction_free(struct eviction *v)
 {
-    struct held h;
     if (!v)
         return;
-    while (v->held.items && ring_pop(&v->held, &h))
-        close(h.fd);
+    leaving_free(&v->leaving);
     for (uint32_t i = 0; i < TIERS_MAX; i++)
         free(v->oldest[i].files);
-    ring_free(&v->held);
     ring_free(&v->refused);
     free(v->segments);
     free(v);
 }
 
 /* ---- one Replica; the callers hold the lock ------------------------------------------ */
-
-enum proof { UNUSED, IN_USE, UNPROVEN };
-
-/* prove - whether another descriptor or mapping of a file exists. An open of a leased file
- * sends its holder a signal, which must be one that is ignored. */
-static enum proof prove(int fd)
-{
-    if (fcntl(fd, F_SETSIG, SIGURG))
-        return UNPROVEN;
-    if (fcntl(fd, F_SETLEASE, F_WRLCK))
-        return errno == EAGAIN ? IN_USE : UNPROVEN;
-    fcntl(fd, F_SETLEASE, F_UNLCK);
-    return UNUSED;
-}
-
-static void give_back(struct eviction *v, uint32_t tier, uint64_t room)
-{
-    table_give_room(v->table, tier, room);
-}
-
-/* end - a Replica without a name: its room is free, or is when its programs have closed it.
- * False: they have not. */
-static bool end(struct eviction *v, const struct held *h)
-{
-    enum proof proof = prove(h->fd);
-    if (proof == IN_USE)
-        return false;
-    if (proof == UNUSED) /* before the inode can be that of another file */
-        job_forget_inode(v->job, h->tier, h->ino);
-    else
-        job_keep_inode(v->job, h->tier, h->ino);
-    close(h->fd);
-    give_back(v, h->tier, h->room);
-    return true;
-}
 
 /* settle - ends the leaving of a Replica: it is READY as before, or absent. */
 static void settle(struct eviction *v, uint32_t file, uint32_t leaving, uint32_t fixed)
@@ -171,7 +124,7 @@ static void settle(struct eviction *v, uint32_t file, uint32_t leaving, uint32_t
  * that ask for a small File meanwhile wait: nobody may begin it while its old name is there;
  * large ones are read from the origin. */
 static bool leave(struct eviction *v, uint32_t file, uint32_t seen,
-                  const struct held *h)
+                  const struct left *h)
 {
     char name[REPLICA_NAME_BYTES + 1];
     bool large = table_in_part(v->table, file);
@@ -180,7 +133,7 @@ static bool leave(struct eviction *v, uint32_t file, uint32_t seen,
     if (!replica_state_change(replica_word(v->job->catalog, 0), file, &seen, leaving,
                               false))
         return false;
-    if (prove(h->fd) == IN_USE) {
+    if (leaving_in_use(h->fd)) {
         settle(v, file, leaving, seen & STATE_FIXED);
         return false;
     }
@@ -216,7 +169,7 @@ static bool evict(struct eviction *v, uint32_t tier, const struct monarch_lru_fi
         !may_leave(v, one, v->oldest[tier].tick))
         return false;
     catalog_replica_name(v->job->catalog, one->file, name);
-    struct held h = {.tier = tier,
+    struct left h = {.tier = tier,
                      .room = footprint(v->table->options.sizes[one->file])};
     h.fd = file_openat(v->job->tiers[tier], name, O_RDONLY | O_NONBLOCK, 0);
     if (h.fd < 0)
@@ -226,19 +179,8 @@ static bool evict(struct eviction *v, uint32_t tier, const struct monarch_lru_fi
         return false;
     }
     h.ino = st.st_ino;
-    if (!end(v, &h))
-        ring_push(&v->held, &h);
+    leaving_add(&v->leaving, &h);
     return true;
-}
-
-static void look_at_held(struct eviction *v)
-{
-    struct held h;
-    for (uint32_t n = v->held.count; n; n--) {
-        ring_pop(&v->held, &h);
-        if (!end(v, &h))
-            ring_push(&v->held, &h);
-    }
 }
 
 /* ---- a Tier; the callers hold the lock ----------------------------------------------- */
@@ -314,7 +256,7 @@ static bool make_room_in(struct eviction *v, uint32_t tier, uint64_t need)
     for (int n = 0; n < LOOKED_AT_MAX; n++) {
         if (table_has_free(v->table, tier, need))
             return true;
-        if (v->held.count == v->held.capacity)
+        if (leaving_is_full(&v->leaving))
             return false;
         const struct monarch_lru_file *next = next_of(v, tier);
         if (drop_segment(v, tier, next))
@@ -429,7 +371,7 @@ void eviction_beat(struct eviction *v)
     table_stays_full(v->table, false);
     pthread_mutex_lock(&v->lock);
     tell_time(v);
-    look_at_held(v);
+    leaving_look(&v->leaving);
     end_refused(v, clock_ns());
     pthread_mutex_unlock(&v->lock);
 }

@@ -1,17 +1,22 @@
-/* eviction.h - makes room in Tiers for what programs ask for. */
+/* eviction.h - how Replicas leave: Tiers, for what programs ask for, and the bounded Pool of Files that
+ * pass through a node which does not keep them. */
 #ifndef MONARCH_EVICTION_H
 #define MONARCH_EVICTION_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "dataplane/base/ring.h"
+
 struct claims;
 struct eviction;
 struct job;
 struct monarch_order;
 struct packs;
+struct pool;
 struct table;
 
+/* eviction.c */
 int eviction_new(struct job *job, struct table *table, struct packs *packs,
                  const struct claims *claims, struct eviction **out);
 void eviction_free(struct eviction *v);
@@ -24,5 +29,33 @@ int eviction_begin_partly(struct eviction *v, struct table *t, uint32_t file,
 
 bool eviction_go_on_packing(struct eviction *v);
 void eviction_beat(struct eviction *v);
+
+/* pool.c */
+int pool_new(struct job *job, struct table *table, const struct claims *claims,
+             struct pool **out);
+void pool_free(struct pool *p);
+void pool_make_room(struct pool *p, uint64_t need);
+void pool_check_held(struct pool *p);
+void pool_published(struct pool *p, uint32_t file, uint32_t word);
+
+/* leaving.c */
+struct left { /* a Replica without a name */
+    int fd;
+    uint32_t tier;
+    uint64_t ino, room, look_at_ns;
+};
+
+struct leaving {
+    struct job *job;
+    struct table *table;
+    struct ring held; /* struct left: those in use */
+};
+
+int leaving_new(struct leaving *l, struct job *job, struct table *table);
+void leaving_free(struct leaving *l);
+bool leaving_is_full(const struct leaving *l);
+bool leaving_in_use(int fd);
+void leaving_add(struct leaving *l, const struct left *one);
+void leaving_look(struct leaving *l);
 
 #endif

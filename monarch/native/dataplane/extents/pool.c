@@ -2,7 +2,7 @@
  * first in, first out.
  *
  * The room of a Replica counts until nobody can have it open: its state word is changed,
- * its name removed, and the kernel grants a write lease on it (fcntl(2), F_SETLEASE). An
+ * its name removed, and it is proved that it is in no use (leaving.c). An
  * open that found the name before and ends after the proof reads the state word again,
  * sees that it has changed, and closes the file. So nothing has to be waited for, and
  * what a program has opened stays as it is.
@@ -12,16 +12,14 @@
  * is not believed for longer than WAITERS_NS. What hints have read ahead stays until it
  * was opened, too.
  */
-#include "dataplane/extents/pool.h"
-
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "dataplane/base/syscalls.h"
+#include "dataplane/extents/eviction.h"
 #include "dataplane/extents/hint_claims.h"
 #include "dataplane/extents/job.h"
 #include "dataplane/extents/replica_state.h"
@@ -30,22 +28,15 @@
 
 enum {
     READY_MIN = 1 << 16,
-    HELD_MAX = 1024,   /* Replicas without a name that are in use: a descriptor each */
     AHEAD_PARTS = 8,   /* one part of so many is kept free, so that few Files wait */
     EVICTIONS_MAX = 8, /* in one call that nobody waits for */
 };
 
 static const uint64_t WAITERS_NS = SECOND_NS;
-static const uint64_t HELD_NS = SECOND_NS / 10; /* how often a held one is looked at */
 
 struct pooled { /* a Replica that is READY */
     uint32_t file, word;
     uint64_t since_ns;
-};
-
-struct held { /* a Replica without a name */
-    int fd;
-    uint64_t ino, room, look_at_ns;
 };
 
 struct pool {
@@ -55,7 +46,7 @@ struct pool {
     uint32_t tier;
     pthread_mutex_t lock; /* guards the rest; before that of the table */
     struct ring ready;    /* struct pooled */
-    struct ring held;     /* struct held */
+    struct leaving leaving;
 };
 
 static uint64_t capacity_of(struct table *table, uint32_t tier)
@@ -82,7 +73,7 @@ int pool_new(struct job *job, struct table *table, const struct claims *claims,
     most = most > READY_MIN ? most : READY_MIN; /* it may get room later */
     most = most < table->options.files + 1 ? most : table->options.files + 1;
     if (ring_init(&p->ready, sizeof(struct pooled), (uint32_t)most) ||
-        ring_init(&p->held, sizeof(struct held), HELD_MAX))
+        leaving_new(&p->leaving, job, table))
         return -ENOMEM;
     return 0;
 }
@@ -90,13 +81,10 @@ int pool_new(struct job *job, struct table *table, const struct claims *claims,
 /* pool_free - closes what is held; no thread uses the Pool any more. */
 void pool_free(struct pool *p)
 {
-    struct held h;
     if (!p)
         return;
-    while (p->held.items && ring_pop(&p->held, &h))
-        close(h.fd);
+    leaving_free(&p->leaving);
     ring_free(&p->ready);
-    ring_free(&p->held);
     free(p);
 }
 
@@ -108,34 +96,6 @@ static uint64_t free_bytes(struct pool *p)
     monarch_table_account(p->table, p->tier, &a);
     uint64_t taken = a.used + a.reserved;
     return a.in_service && a.capacity > taken ? a.capacity - taken : 0;
-}
-
-static void give_back(struct pool *p, uint64_t room)
-{
-    struct table *t = p->table;
-    pthread_mutex_lock(&t->lock);
-    table_free_room(t, p->tier, room);
-    pthread_mutex_unlock(&t->lock);
-}
-
-/* is_unused - no other descriptor or mapping of a file without a name exists. An open of
- * a leased file sends its holder a signal, which must be one that is ignored. */
-static bool is_unused(int fd)
-{
-    return fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0 &&
-           fcntl(fd, F_SETLEASE, F_UNLCK) == 0;
-}
-
-/* prove - frees the room of a Replica without a name if no program has it open. */
-static bool prove(struct pool *p, const struct held *h)
-{
-    if (!is_unused(h->fd))
-        return false;
-    /* Before the inode can be that of another file: close() gives it back. */
-    job_forget_inode(p->job, p->tier, h->ino);
-    close(h->fd);
-    give_back(p, h->room);
-    return true;
 }
 
 static _Atomic uint32_t *waiters_of(const struct pool *p, uint32_t file)
@@ -194,7 +154,7 @@ static bool lacks(int error)
 
 /* evict - programs that ask from now on ask for the File again. False: the Replica was
  * lost or replaced, and somebody else accounts for it. */
-static bool evict(struct pool *p, const struct pooled *one, uint64_t now)
+static bool evict(struct pool *p, const struct pooled *one)
 {
     const struct job *job = p->job;
     struct stat st;
@@ -215,12 +175,11 @@ static bool evict(struct pool *p, const struct pooled *one, uint64_t now)
         close(fd);
         return false;
     }
-    struct held h = {.fd = fd,
-                     .ino = st.st_ino,
-                     .room = footprint(p->table->options.sizes[one->file]),
-                     .look_at_ns = now + HELD_NS};
-    if (!prove(p, &h))
-        ring_push(&p->held, &h);
+    const struct left h = {.fd = fd,
+                           .tier = p->tier,
+                           .ino = st.st_ino,
+                           .room = footprint(p->table->options.sizes[one->file])};
+    leaving_add(&p->leaving, &h);
     return true;
 }
 
@@ -231,31 +190,16 @@ static bool make_room(struct pool *p, uint64_t need, uint32_t most)
     uint32_t looked_at = p->ready.count;
     struct pooled one;
     while (free_bytes(p) < need) {
-        if (!looked_at-- || !most || p->held.count == p->held.capacity ||
+        if (!looked_at-- || !most || leaving_is_full(&p->leaving) ||
             !ring_pop(&p->ready, &one))
             return false;
         if (is_awaited(p, &one, now) || is_hinted(p, one.file) ||
             table_is_due(p->table, one.file))
             ring_push(&p->ready, &one);
         else
-            most -= evict(p, &one, now);
+            most -= evict(p, &one);
     }
     return true;
-}
-
-static void look_at_held(struct pool *p, uint64_t now)
-{
-    struct held h;
-    for (uint32_t n = p->held.count; n; n--) {
-        ring_pop(&p->held, &h);
-        if (h.look_at_ns > now) {
-            ring_push(&p->held, &h);
-            continue;
-        }
-        h.look_at_ns = now + HELD_NS;
-        if (!prove(p, &h))
-            ring_push(&p->held, &h);
-    }
 }
 
 /* ---- for others -------------------------------------------------------------------- */
@@ -272,7 +216,7 @@ void pool_make_room(struct pool *p, uint64_t need)
 void pool_check_held(struct pool *p)
 {
     pthread_mutex_lock(&p->lock);
-    look_at_held(p, clock_ns());
+    leaving_look(&p->leaving);
     pthread_mutex_unlock(&p->lock);
 }
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "dataplane/base/syscalls.h"
-#include "dataplane/extents/pool.h"
+#include "dataplane/extents/eviction.h"
 #include "dataplane/extents/table.h"
 #include "dataplane/transfers/packing.h"
 #include "shared/catalog.h"
