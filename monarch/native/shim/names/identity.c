@@ -51,7 +51,7 @@ static uint32_t root_of(const struct catalog *c, uint64_t file)
     return best;
 }
 
-/* resembles - a Replica has its mode, its File's size and, as far as the Tier's file
+/* resembles - a Replica, known by its mode, has its File's size and, as far as the Tier's file
  * system keeps it, its time. Where Replicas were removed behind the agent's back, a disk
  * gives their inodes to files of the program: those must not be taken for them. */
 static bool resembles(const struct stat *st, const struct entry *e)
@@ -59,8 +59,8 @@ static bool resembles(const struct stat *st, const struct entry *e)
     struct timespec mtime;
     set_time(&mtime, e->mtime_ns);
     time_t apart = st->st_mtim.tv_sec - mtime.tv_sec;
-    return st->st_mode == IDENTITY_MODE && (uint64_t)st->st_size == e->size &&
-           apart >= -COARSE_SECONDS && apart <= COARSE_SECONDS;
+    return (uint64_t)st->st_size == e->size && apart >= -COARSE_SECONDS &&
+           apart <= COARSE_SECONDS;
 }
 
 /* identity_inode - the File whose Replica has had this inode, whatever it looks like now;
@@ -85,8 +85,8 @@ static bool known_to(const struct segments *seg, const struct stat *st,
                      struct identity *id)
 {
     const struct catalog *c = seg->catalog;
-    if (!identity_inode(seg, st, &id->file))
-        return false;
+    if (st->st_mode != IDENTITY_MODE || !identity_inode(seg, st, &id->file))
+        return false; /* most files have another mode: the table is not looked up */
     id->root = root_of(c, id->file);
     if (id->root == NONE32)
         return false;
