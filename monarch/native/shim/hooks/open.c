@@ -54,7 +54,7 @@
     }                                                                               \
     if (__builtin_expect(s.cause != CAUSE_NONE, 0))                                 \
         redirect_count(&s, at, path, fd);                                           \
-    if (__builtin_expect(s.cuts, 0) && !redirect_cut(&s, fd)) {                     \
+    if (__builtin_expect(s.cuts, 0) && !redirect_cut(&s, at, path, &fd)) {          \
         fd = (given);                                                               \
         redirect_written(&s, fd);                                                   \
     }                                                                               \
@@ -188,7 +188,7 @@ int open_by_handle_at(int mount_fd, struct file_handle *handle, int flags)
     int fd = NEXT(open_by_handle_at)(mount_fd, handle, s.named);
     if (fd < 0 ||
         !(s.writes ? redirect_diverts(&s, AT_FDCWD, NULL, fd) : redirect_found(&s, fd)))
-        return s.cuts && !redirect_cut(&s, fd)
+        return s.cuts && !redirect_cut(&s, AT_FDCWD, NULL, &fd)
                    ? NEXT(open_by_handle_at)(mount_fd, handle, s.named)
                    : fd;
     sys_close(fd);

@@ -30,10 +30,11 @@ struct redirect {
     bool sampled;  /* then see whether an outside path has led to a File */
     int asked_at;  /* and by what path: the program's own */
     const char *asked;
-    bool doubted; /* or to a Replica whose File was written to since */
-    bool counted; /* among those that wait for the File, until it is opened */
-    bool kept;    /* the same, until redirect_release() */
-    bool large;   /* its reads may be served, though the origin is opened */
+    uint64_t parent; /* the directory in it, for splits.c; 0: none */
+    bool doubted;    /* or to a Replica whose File was written to since */
+    bool counted;    /* among those that wait for the File, until it is opened */
+    bool kept;       /* the same, until redirect_release() */
+    bool large;      /* its reads may be served, though the origin is opened */
     uint32_t tier;
     uint32_t source; /* enum source */
     uint32_t word;   /* the state word that told of the Replica */
@@ -59,7 +60,7 @@ bool redirect_moved(struct redirect *s);
 void redirect_keep(struct redirect *s);
 void redirect_release(struct redirect *s);
 bool redirect_diverts(struct redirect *s, int dirfd, const char *path, int fd);
-bool redirect_cut(struct redirect *s, int fd);
+bool redirect_cut(struct redirect *s, int dirfd, const char *path, int *fd);
 void redirect_handle(struct redirect *s, int flags);
 bool redirect_found(struct redirect *s, int fd);
 void redirect_written(struct redirect *s, int fd);
@@ -79,6 +80,7 @@ static inline void redirect_begin(struct redirect *s, int flags)
     s->writes = s->final = s->sampled = s->doubted = s->cuts = false;
     s->counted = s->kept = s->large = s->streamed = s->whole = false;
     s->held = IDENTITY_OTHER;
+    s->parent = 0;
     s->cause = CAUSE_NONE;
     s->flags = s->named = flags;
 }

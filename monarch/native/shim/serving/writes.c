@@ -11,6 +11,7 @@
 #include "shim/base/object.h"
 #include "shim/base/process.h"
 #include "shim/serving/redirects.h"
+#include "shim/serving/splits.h"
 #include "shim/base/sys.h"
 #include "shim/names/invalidate.h"
 
@@ -43,16 +44,18 @@ static void divert(struct redirect *s, int fd, const char *path, const struct st
     lead(s);
 }
 
-/* splits - O_TRUNC may be kept from an open, because the descriptor will do for it as
- * well. That is so for a name that the Catalog has: some file systems of other data let an
- * existing file be opened for writing only with it. An overlay would copy what is to be
- * truncated. */
-static bool splits(const struct redirect *s, enum where where, const struct route *r)
+/* splits - O_TRUNC is kept from an open, because the descriptor does for it as well. That is
+ * so for a name that the Catalog has, but on an overlay, which would copy what is to be
+ * truncated; other names must lie where that is known. */
+static bool splits(struct redirect *s, enum where where, const struct route *r)
 {
-    int mode = s->flags & O_ACCMODE;
-    return where == ROUTE_FOUND && (s->flags & O_TRUNC) &&
-           (!r || !s->seg->catalog->roots[r->root].unstable) &&
-           !(s->flags & (O_EXCL | O_DIRECTORY)) && (mode == O_WRONLY || mode == O_RDWR);
+    bool found = where == ROUTE_FOUND;
+    bool unstable = found && r && s->seg->catalog->roots[r->root].unstable;
+    if (unstable || !splits_flags(s->flags))
+        return false;
+    if (!found)
+        s->parent = splits_parent(s->asked_at, s->asked);
+    return found || splits_below(s->parent);
 }
 
 /* judge - finds out what a truncation would meet before it: the process may not live to do
@@ -78,6 +81,8 @@ bool redirect_write(struct redirect *s, int dirfd, const char *path,
         mark_route(s->seg, &r, where, CHANGE_BYTES, !(s->flags & O_NOFOLLOW));
     if (s->flags & O_CREAT)
         mark_route(s->seg, &r, where, CHANGE_CREATE, true);
+    s->asked_at = dirfd;
+    s->asked = path;
     s->cuts = splits_allowed && splits(s, where, &r);
     if (s->cuts)
         s->named &= ~O_TRUNC;
@@ -222,6 +227,15 @@ bool redirect_reopened(struct redirect *s, const char *path, const char *mode, i
     return s->final;
 }
 
+/* look - at what an open has led to, or would. fstat() is quicker, but may ask a server. */
+static bool look(const struct redirect *s, int dirfd, const char *path, int fd,
+                 struct stat *st)
+{
+    if (fd < 0)
+        return object_at(dirfd, path, true, st);
+    return s->cuts && s->parent ? sys_fstat(fd, st) == 0 : object_of(fd, st);
+}
+
 /* redirect_diverts - true: the open for writing met a Replica, or was kept out of one by its
  * mode; open s->path instead. `fd` is what the open gave. */
 bool redirect_diverts(struct redirect *s, int dirfd, const char *path, int fd)
@@ -236,31 +250,46 @@ bool redirect_diverts(struct redirect *s, int dirfd, const char *path, int fd)
         s->doubted = mark_any(s->seg);
         return redirect_found(s, fd);
     }
-    if (fd >= 0 ? !object_of(fd, &st) : !object_at(dirfd, path, true, &st))
+    if (!look(s, dirfd, path, fd, &st))
         return false;
     divert(s, path ? dirfd : fd, path, &st);
     if (fd < 0 || s->final)
         return s->final;
     s->cuts = s->cuts && S_ISREG(st.st_mode);
+    if (S_ISREG(st.st_mode))
+        splits_learn(s->parent, fd, &st);
     invalidate_object(s->seg, fd, NULL, &st, CHANGE_BYTES);
     if (s->flags & O_CREAT) /* a new file may have the inode of a catalogued one */
         invalidate_new(s->seg, fd, &st);
     return false;
 }
 
+/* wants_truncation - an open without O_TRUNC may have failed because of that. */
+static bool wants_truncation(int error)
+{
+    return error == EPERM || error == EACCES || error == EINVAL ||
+           error == EOPNOTSUPP || error == ENOSYS;
+}
+
 /* redirect_cut - truncates what O_TRUNC was kept from: it is no Replica, and is marked by
  * now. False: that could not be opened or truncated so, and is to be opened with O_TRUNC
  * after all, by s->named. */
-bool redirect_cut(struct redirect *s, int fd)
+bool redirect_cut(struct redirect *s, int dirfd, const char *path, int *fd)
 {
     s->named = s->flags;
-    if (fd < 0)
-        return errno != EPERM && errno != EACCES && errno != EINVAL &&
-               errno != EOPNOTSUPP && errno != ENOSYS;
-    if (sys_call(SYS_ftruncate, fd, 0, 0, 0, 0) == 0)
+    if (*fd < 0 ? !wants_truncation(errno)
+                : sys_call(SYS_ftruncate, *fd, 0, 0, 0, 0) == 0)
         return true;
-    sys_close(fd);
-    return false;
+    if (*fd >= 0)
+        sys_close(*fd);
+    *fd = -1;
+    judge(s, dirfd, path);
+    if (!s->final)
+        return false;
+    if (s->held >= 0) /* the path leads to a Replica by now */
+        sys_close(s->held);
+    errno = identity_error(s->held);
+    return true;
 }
 
 /* redirect_handle - before an open that no path leads to: with the flags s->named, and then

@@ -1,0 +1,12 @@
+/* splits.h - which opens with O_TRUNC are made as an open and a truncation. */
+#ifndef MONARCH_SPLITS_H
+#define MONARCH_SPLITS_H
+
+#include "shim/serving/redirects.h"
+
+bool splits_flags(int flags);
+uint64_t splits_parent(int dirfd, const char *path);
+bool splits_below(uint64_t parent);
+void splits_learn(uint64_t parent, int fd, const struct stat *st);
+
+#endif
