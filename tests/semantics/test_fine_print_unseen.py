@@ -255,6 +255,34 @@ finally:
 """)
 
 
+MAPPING = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+with open("/proc/self/maps") as maps:
+    print(len(mapped), sys.argv[1] in maps.read())
+"""
+
+
+def test_library_that_replaces_mmap(under: Under, program: Program) -> None:
+    """A library in `LD_PRELOAD` that replaces `mmap`, such as tcmalloc, maps large
+    files at the origin
+    """
+    library = str(program("../native/shim/maps_itself.c", "-shared", "-fPIC"))
+    under(
+        f"""
+def at_origin(**more):
+    words = [sys.executable, "-c", {MAPPING!r}, D + "/shard.bin"]
+    shown = subprocess.check_output(words, env={{**os.environ, **more}}, text=True)
+    return shown == f"{{9 << 20}} True\\n"
+assert at_origin(LD_PRELOAD={library!r})
+assert not at_origin()
+""",
+        "--set",
+        "fill.enabled=false",
+    )
+
+
 def test_raw_status_of_a_redirected_descriptor(under: Under) -> None:
     """A raw `fstat` or `statx` system call (Node.js) on a redirected descriptor shows
     the Replica
