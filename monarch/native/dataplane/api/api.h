@@ -12,7 +12,7 @@
 
 #include "dataplane/demand/demand_api.h"
 #include "dataplane/base/lru.h"
-#include "dataplane/extents/pack_adoption.h"
+#include "dataplane/extents/packs.h"
 #include "dataplane/extents/replica_state.h"
 #include "dataplane/extents/table_api.h"
 #include "dataplane/media/codec.h"

@@ -12,7 +12,6 @@
 #include "dataplane/base/syscalls.h"
 #include "dataplane/demand/hints.h"
 #include "dataplane/extents/eviction.h"
-#include "dataplane/extents/pack_adoption.h"
 #include "dataplane/extents/packs.h"
 #include "dataplane/extents/partial.h"
 #include "dataplane/extents/table.h"

@@ -17,7 +17,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "dataplane/extents/pack_adoption.h"
+#include "dataplane/extents/packs.h"
 #include "dataplane/media/codec.h"
 #include "dataplane/media/pack_index.h"
 #include "dataplane/peers/wire.h"

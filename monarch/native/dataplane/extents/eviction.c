@@ -21,6 +21,7 @@
 #include "dataplane/base/syscalls.h"
 #include "dataplane/extents/hint_claims.h"
 #include "dataplane/extents/job.h"
+#include "dataplane/extents/leaving.h"
 #include "dataplane/base/lru.h"
 #include "dataplane/extents/packs.h"
 #include "dataplane/extents/replica_state.h"

@@ -6,8 +6,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "dataplane/base/ring.h"
-
 struct claims;
 struct eviction;
 struct job;
@@ -37,25 +35,5 @@ void pool_free(struct pool *p);
 void pool_make_room(struct pool *p, uint64_t need);
 void pool_check_held(struct pool *p);
 void pool_published(struct pool *p, uint32_t file, uint32_t word);
-
-/* leaving.c */
-struct left { /* a Replica without a name */
-    int fd;
-    uint32_t tier;
-    uint64_t ino, room, look_at_ns;
-};
-
-struct leaving {
-    struct job *job;
-    struct table *table;
-    struct ring held; /* struct left: those in use */
-};
-
-int leaving_new(struct leaving *l, struct job *job, struct table *table);
-void leaving_free(struct leaving *l);
-bool leaving_is_full(const struct leaving *l);
-bool leaving_in_use(int fd);
-void leaving_add(struct leaving *l, const struct left *one);
-void leaving_look(struct leaving *l);
 
 #endif

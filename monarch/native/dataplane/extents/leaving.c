@@ -4,13 +4,14 @@
  * The kernel proves that by granting a write lease (fcntl(2), F_SETLEASE). A file system without leases
  * proves nothing: there the room is free with the name.
  */
+#include "dataplane/extents/leaving.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include "dataplane/base/clock.h"
-#include "dataplane/extents/eviction.h"
 #include "dataplane/extents/job.h"
 #include "dataplane/extents/table.h"
 

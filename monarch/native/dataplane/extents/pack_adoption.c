@@ -5,7 +5,7 @@
  * and this job decodes it by the same codec and dictionary. The checksum of its plain bytes is
  * compared when it is decoded first. What is not adopted is a hole.
  */
-#include "dataplane/extents/pack_adoption.h"
+#include "dataplane/extents/packs.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,6 +8,7 @@
 struct job;
 struct packed_codec;
 struct packs;
+struct partials;
 struct table;
 
 /* A frame is that of a small File, or of one Extent of a large one; its row is that of the
@@ -88,5 +89,18 @@ bool packs_extents_wait(struct packs *p);
 void packs_block(struct packs *p, uint32_t file);
 bool packs_blocked(struct packs *p, uint32_t *file);
 void packs_unblock(struct packs *p);
+
+/* pack_adoption.c: segments that outlive their job */
+#define NO_FILE 0xffffffffu
+
+struct monarch_pack { /* a segment of an earlier job */
+    uint32_t tier, reserved;
+    const char *name;
+    const uint32_t *files; /* by entry of its index; NO_FILE: it is not wanted */
+    uint64_t count;
+};
+
+int64_t pack_adoption_take(struct partials *parts, const struct monarch_pack *pack);
+void pack_adoption_seal(struct partials *parts);
 
 #endif

@@ -22,6 +22,7 @@
 #include "dataplane/extents/eviction.h"
 #include "dataplane/extents/hint_claims.h"
 #include "dataplane/extents/job.h"
+#include "dataplane/extents/leaving.h"
 #include "dataplane/extents/replica_state.h"
 #include "dataplane/extents/table.h"
 #include "shared/catalog.h"
