@@ -8,12 +8,6 @@
 
 #include "xxh3.h"
 
-/* home - scales the high half of a hash to a table of any size (Lemire 2016). */
-static uint32_t home(uint64_t hash, uint32_t count)
-{
-    return (uint32_t)((hash >> 32) * count >> 32);
-}
-
 /* inode_hash - mixes an inode number (Stafford 2011, variant 13). */
 static uint64_t inode_hash(uint64_t ino)
 {
@@ -51,7 +45,7 @@ int64_t index_find_hashed(const struct index *ix, const char *rel, size_t n,
                           uint64_t hash)
 {
     const struct slot *slots = (const struct slot *)((const char *)ix + ix->slots);
-    uint32_t i = home(hash, ix->slot_count);
+    uint32_t i = index_home(hash, ix->slot_count);
     while (slots[i].entry) {
         uint32_t number = slots[i].entry - 1;
         if (slots[i].tag == (uint32_t)hash &&
@@ -78,7 +72,7 @@ int64_t index_find_inode(const struct index *ix, uint64_t dev, uint64_t ino)
 {
     const struct slot *slots = inode_slots(ix);
     uint64_t hash = inode_hash(ino);
-    uint32_t i = home(hash, ix->inode_slot_count);
+    uint32_t i = index_home(hash, ix->inode_slot_count);
     while (slots[i].entry) {
         if (slots[i].tag == (uint32_t)hash) {
             const struct entry *e = index_entry(ix, slots[i].entry - 1);
@@ -131,7 +125,7 @@ static int insert_path(struct index *ix, uint32_t number)
     uint64_t hash = index_hash(rel, index_path_bytes(e));
     if (index_find_hashed(ix, rel, index_path_bytes(e), hash) >= 0)
         return -EEXIST;
-    uint32_t i = home(hash, ix->slot_count);
+    uint32_t i = index_home(hash, ix->slot_count);
     while (slots[i].entry)
         i = i + 1 == ix->slot_count ? 0 : i + 1;
     slots[i] = (struct slot){.tag = (uint32_t)hash, .entry = number + 1};
@@ -147,7 +141,7 @@ static void insert_inode(struct index *ix, uint32_t number)
     if (index_find_inode(ix, index_attr(ix, e)->dev, e->ino) >= 0)
         return;
     uint64_t hash = inode_hash(e->ino);
-    uint32_t i = home(hash, ix->inode_slot_count);
+    uint32_t i = index_home(hash, ix->inode_slot_count);
     while (slots[i].entry)
         i = i + 1 == ix->inode_slot_count ? 0 : i + 1;
     slots[i] = (struct slot){.tag = (uint32_t)hash, .entry = number + 1};

@@ -73,6 +73,12 @@ static inline bool index_listed(const struct index *ix, uint32_t directory)
     return index_entry(ix, directory)->target != NONE32;
 }
 
+/* index_home - scales the high half of a hash to a table of any size (Lemire 2016). */
+static inline uint32_t index_home(uint64_t hash, uint32_t count)
+{
+    return (uint32_t)((hash >> 32) * count >> 32);
+}
+
 enum { IDENTITY_WORDS = 5 };
 
 void index_identity(const struct entry *e, uint64_t path_hash,

@@ -6,13 +6,21 @@
 
 #include "layout.h"
 
+/* progress_in - what a word says of a File, or 0: Files share the words, and each word tells of
+ * one File only. */
+static inline uint32_t progress_in(uint64_t word, uint64_t file)
+{
+    return word >> 32 == file + 1 ? (uint32_t)word : 0;
+}
+
 /* progress_load - a number that changes while the Transfer of a File goes on, or 0 where
- * nothing is known: Files share the words, and each word tells of one File only. */
+ * nothing is known. */
 static inline uint32_t progress_load(const struct requests *r, uint64_t file)
 {
-    uint64_t word = atomic_load_explicit(
-        (_Atomic uint64_t *)&r->progress[file % WAITER_COUNTS], memory_order_relaxed);
-    return word >> 32 == file + 1 ? (uint32_t)word : 0;
+    return progress_in(
+        atomic_load_explicit((_Atomic uint64_t *)&r->progress[file % WAITER_COUNTS],
+                             memory_order_relaxed),
+        file);
 }
 
 /* progress_store - notes what progress_load() is to give; 0: nothing is read yet. */

@@ -16,6 +16,7 @@ ssize_t (*_Atomic fault_pwrite)(int fd, const void *bytes, size_t n, off_t at);
 int (*_Atomic fault_rename)(void);
 int (*_Atomic fault_statx)(unsigned flags, unsigned mask, void *out);
 int fault_unnamed, fault_itself;
+_Atomic int fault_link;
 
 int __real_openat(int dir, const char *path, int flags, mode_t mode);
 int __wrap_openat(int dir, const char *path, int flags, mode_t mode);
@@ -85,6 +86,10 @@ int __wrap_openat(int dir, const char *path, int flags, mode_t mode)
 
 int __wrap_linkat(int from, const char *old, int to, const char *new, int flags)
 {
+    if (fault_link) {
+        errno = fault_link;
+        return -1;
+    }
     if (fault_itself && (flags & AT_EMPTY_PATH)) {
         errno = fault_itself;
         return -1;

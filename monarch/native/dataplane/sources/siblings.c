@@ -7,24 +7,19 @@
  * A File that a sibling is reading from the origin is waited for, as long as that makes progress. A
  * job that waits shows no progress itself, so that jobs do not wait for each other.
  *
- * The segments of a sibling are read as its own programs read them. Each stays mapped until the
- * engine ends: its agent may have ended long before.
+ * Each sibling is asked until the engine ends: its agent may have ended long before.
  */
 #include "dataplane/sources/siblings.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/syscalls.h"
+#include "dataplane/sources/sibling_catalog.h"
 #include "shared/catalog.h"
-#include "shared/progress.h"
 #include "shared/replica_table.h"
 
 enum { SIBLINGS_MAX = 64 };
@@ -33,8 +28,7 @@ static const uint64_t SILENT_NS = SECOND_NS;     /* of a Transfer, or of an agen
 static const uint64_t SLICE_NS = SECOND_NS / 50; /* of a wait */
 
 struct sibling {
-    const struct catalog *catalog;
-    const struct requests *requests;
+    struct sibling_catalog catalog;
     int tiers[TIERS_MAX]; /* descriptors of their directories, or -errno */
 };
 
@@ -43,7 +37,7 @@ struct siblings {
     bool shares_memory;   /* also what is in RAM is linked */
     pthread_mutex_t lock; /* guards additions */
     _Atomic uint32_t count;
-    struct sibling all[SIBLINGS_MAX];
+    struct sibling *all[SIBLINGS_MAX];
 };
 
 /* siblings_new - no other job is known. */
@@ -59,59 +53,13 @@ int siblings_new(struct job *job, bool shares_memory, struct siblings **out)
     return 0;
 }
 
-/* ---- their segments ------------------------------------------------------------------ */
-
-/* map - maps a segment of a run directory; NULL: it is none of this user and version. */
-static const void *map(const char *run, const char *name, uint32_t kind, size_t least)
-{
-    char path[PATH_MAX];
-    struct stat st;
-    void *at = MAP_FAILED;
-    if (snprintf(path, sizeof(path), "%s/%s", run, name) >= (int)sizeof(path))
-        return NULL;
-    int fd = file_openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0);
-    if (fd < 0)
-        return NULL;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-        (size_t)st.st_size >= least)
-        at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    close(fd);
-    if (at == MAP_FAILED)
-        return NULL;
-    const struct segment *seg = at;
-    if (memcmp(seg->magic, "MONARCH", sizeof(seg->magic)) == 0 && seg->kind == kind &&
-        seg->version == LAYOUT_VERSION && seg->length == (uint64_t)st.st_size)
-        return at;
-    munmap(at, (size_t)st.st_size);
-    return NULL;
-}
-
-static void unmap(const void *segment)
-{
-    const struct segment *seg = segment;
-    if (seg)
-        munmap((void *)(uintptr_t)segment, seg->length);
-}
-
-/* is_sound - the parts of a Catalog that are read here lie within it. */
-static bool is_sound(const struct catalog *c)
-{
-    bool sound = c->root_count <= ROOTS_MAX && c->tier_count <= TIERS_MAX &&
-                 c->states <= c->seg.length &&
-                 c->file_count <= (c->seg.length - c->states) / sizeof(uint32_t);
-    for (uint32_t i = 0; sound && i < c->root_count; i++) {
-        uint64_t at = c->roots[i].block;
-        sound = at <= c->seg.length - sizeof(struct index) &&
-                catalog_block(c, i)->seg.length <= c->seg.length - at;
-    }
-    return sound;
-}
+/* ---- which there are ------------------------------------------------------------------ */
 
 static bool is_known(const struct siblings *s, uint64_t generation)
 {
     bool known = generation == s->job->catalog->seg.generation;
     for (uint32_t i = 0; i < atomic_load(&s->count); i++)
-        known = known || s->all[i].catalog->seg.generation == generation;
+        known = known || s->all[i]->catalog.head.seg.generation == generation;
     return known;
 }
 
@@ -129,7 +77,7 @@ static bool is_linkable(const struct siblings *s, const struct tier *there)
 
 static void open_tiers(const struct siblings *s, struct sibling *one)
 {
-    const struct catalog *c = one->catalog;
+    const struct catalog *c = &one->catalog.head;
     for (uint32_t i = 0; i < TIERS_MAX; i++) {
         one->tiers[i] = -ENOENT;
         if (i < c->tier_count && is_linkable(s, &c->tiers[i]))
@@ -138,30 +86,51 @@ static void open_tiers(const struct siblings *s, struct sibling *one)
     }
 }
 
+static void release(struct sibling *one)
+{
+    sibling_catalog_close(&one->catalog);
+    for (uint32_t tier = 0; tier < TIERS_MAX; tier++)
+        if (one->tiers[tier] >= 0)
+            close(one->tiers[tier]);
+    free(one);
+}
+
+/* open_sibling - opens a job by its run directory; see siblings_add(). */
+static int open_sibling(const struct siblings *s, const char *run, struct sibling **out)
+{
+    struct sibling *one = *out = calloc(1, sizeof(*one));
+    if (!one)
+        return -ENOMEM;
+    int rc = sibling_catalog_open(run, &one->catalog);
+    if (rc) {
+        free(one);
+        return rc;
+    }
+    open_tiers(s, one);
+    return 0;
+}
+
 /* siblings_add - asks a job by its run directory from now on. -EINVAL: there is no Catalog of
  * this version; -EEXIST: it is asked already; -ENOSPC: too many are. */
 int siblings_add(struct siblings *s, const char *run)
 {
-    struct sibling one = {
-        .catalog = map(run, "catalog", SEGMENT_CATALOG, sizeof(struct catalog)),
-        .requests = map(run, "requests", SEGMENT_REQUESTS, sizeof(struct requests))};
-    int rc = one.catalog && one.requests && is_sound(one.catalog) ? 0 : -EINVAL;
+    struct sibling *one;
+    int rc = open_sibling(s, run, &one);
+    if (rc)
+        return rc;
     pthread_mutex_lock(&s->lock);
     uint32_t count = atomic_load(&s->count);
-    if (!rc && is_known(s, one.catalog->seg.generation))
+    if (is_known(s, one->catalog.head.seg.generation))
         rc = -EEXIST;
-    else if (!rc && count == SIBLINGS_MAX)
+    else if (count == SIBLINGS_MAX)
         rc = -ENOSPC;
     if (!rc) {
-        open_tiers(s, &one);
         s->all[count] = one;
         atomic_store(&s->count, count + 1);
     }
     pthread_mutex_unlock(&s->lock);
-    if (rc) {
-        unmap(one.catalog);
-        unmap(one.requests);
-    }
+    if (rc)
+        release(one);
     return rc;
 }
 
@@ -170,59 +139,35 @@ void siblings_free(struct siblings *s)
 {
     if (!s)
         return;
-    for (uint32_t i = 0; i < atomic_load(&s->count); i++) {
-        unmap(s->all[i].catalog);
-        unmap(s->all[i].requests);
-        for (uint32_t tier = 0; tier < TIERS_MAX; tier++)
-            if (s->all[i].tiers[tier] >= 0)
-                close(s->all[i].tiers[tier]);
-    }
+    for (uint32_t i = 0; i < atomic_load(&s->count); i++)
+        release(s->all[i]);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
 /* ---- their Files ---------------------------------------------------------------------- */
 
-static bool is_same(const struct index *ix, const struct entry *e,
-                    const struct original *o)
-{
-    return index_number(ix, e) < ix->name_count && e->file != NONE32 &&
-           e->ino == o->ino && e->size == o->size && e->mtime_ns == o->mtime_ns &&
-           e->ctime_ns == o->ctime_ns && index_attr(ix, e)->dev == o->dev;
-}
-
 /* number_of - the number of a File in the Catalog of a sibling; -1: it has none of this name
  * and identity. */
 static int64_t number_of(const struct siblings *s, const struct sibling *one,
                          const struct original *o)
 {
-    const struct catalog *own = s->job->catalog, *c = one->catalog;
+    const struct catalog *own = s->job->catalog;
     uint32_t root = 0;
     const struct entry *e = catalog_entry(own, o->file, &root);
     const struct index *ix = catalog_block(own, root);
     if (index_number(ix, e) >= ix->name_count)
         return -1; /* behind a link: its path does not tell what it is */
-    const char *path = index_path(ix, e);
-    for (uint32_t i = 0; i < c->root_count; i++) {
-        const struct index *there = catalog_block(c, i);
-        if (c->roots[i].path_hash != own->roots[root].path_hash)
-            continue;
-        int64_t found = index_find(there, path, index_path_bytes(e));
-        const struct entry *same = found < 0 ? NULL
-                                             : index_entry(there, (uint32_t)found);
-        if (!same || !is_same(there, same, o))
-            continue;
-        uint64_t number = file_number(&c->roots[i], same);
-        return number < c->file_count ? (int64_t)number : -1;
-    }
-    return -1;
+    const struct named_file file = {own->roots[root].path_hash, index_path(ix, e),
+                                    index_path_bytes(e), o};
+    return sibling_catalog_number(&one->catalog, &file);
 }
 
 /* has_tier - the Tier of a sibling can be linked from, into that of a File. */
 static bool has_tier(const struct sibling *one, uint32_t tier, dev_t dev)
 {
     return tier < TIERS_MAX && one->tiers[tier] >= 0 &&
-           one->catalog->tiers[tier].dev == dev;
+           one->catalog.head.tiers[tier].dev == dev;
 }
 
 /* is_known_inode - this job has had the file before, and may still settle what became of it. */
@@ -259,19 +204,16 @@ static int open_copy(const struct siblings *s, int tier, const struct sought *fi
 
 static bool beats(const struct sibling *one)
 {
-    uint64_t beat = atomic_load_explicit(
-        (_Atomic uint64_t *)(uintptr_t)&one->requests->heartbeat_ns,
-        memory_order_acquire);
-    return clock_ns() - beat < SILENT_NS;
+    return clock_ns() - sibling_catalog_beat(&one->catalog) < SILENT_NS;
 }
 
 /* is_read - a sibling reads a File from the origin, for a Tier that can be linked from. */
 static bool is_read(const struct sibling *one, uint64_t number, dev_t dev)
 {
-    uint32_t word = replica_load(one->catalog, number);
+    uint32_t word = sibling_catalog_word(&one->catalog, number);
     return STATE_OF(word) == REPLICA_STAGING && STATE_REASON(word) == REASON_NONE &&
            has_tier(one, STATE_TIER(word), dev) &&
-           progress_load(one->requests, number) && beats(one);
+           sibling_catalog_progress(&one->catalog, number) && beats(one);
 }
 
 /* take - opens the Replica that a sibling has READY. The same state word behind it proves that
@@ -279,11 +221,12 @@ static bool is_read(const struct sibling *one, uint64_t number, dev_t dev)
 static bool take(const struct siblings *s, const struct sibling *one, uint64_t number,
                  const struct sought *file, struct sibling_copy *out)
 {
-    uint32_t word = replica_load(one->catalog, number), tier = STATE_TIER(word);
+    uint32_t word = sibling_catalog_word(&one->catalog, number),
+             tier = STATE_TIER(word);
     if (STATE_OF(word) != REPLICA_READY || !has_tier(one, tier, file->tier_dev) ||
         open_copy(s, one->tiers[tier], file, out))
         return false;
-    uint32_t now = replica_load(one->catalog, number);
+    uint32_t now = sibling_catalog_word(&one->catalog, number);
     if (((now ^ word) & ~STATE_CONFIRMED) == 0)
         return true;
     close(out->fd);
@@ -298,7 +241,7 @@ int siblings_find(struct siblings *s, const struct sought *file,
     uint32_t count = s ? atomic_load_explicit(&s->count, memory_order_acquire) : 0;
     int rc = -ENOENT;
     for (uint32_t i = 0; i < count; i++) {
-        const struct sibling *one = &s->all[i];
+        const struct sibling *one = s->all[i];
         int64_t number = number_of(s, one, file->original);
         if (number < 0)
             continue;
@@ -319,19 +262,18 @@ struct awaited { /* a File that a sibling reads */
 /* await - waits while a sibling reads a File and makes progress. */
 static void await(const struct siblings *s, const struct awaited *a)
 {
-    _Atomic uint32_t *word = replica_word(a->sibling->catalog, a->number);
-    uint32_t begun = atomic_load_explicit(word, memory_order_acquire), come = 0;
+    const struct sibling_catalog *c = &a->sibling->catalog;
+    uint32_t begun = sibling_catalog_word(c, a->number), come = 0;
     uint64_t now = clock_ns(), moved = now;
     while (!job_stopping(s->job) && now - moved < SILENT_NS && now < a->until_ns) {
-        const struct timespec slice = clock_timespec(SLICE_NS);
-        uint32_t comes = progress_load(a->sibling->requests, a->number);
-        uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
+        uint32_t comes = sibling_catalog_progress(c, a->number);
+        uint32_t seen = sibling_catalog_word(c, a->number);
         if (!is_read(a->sibling, a->number, a->dev) ||
             (seen ^ begun) & STATE_GENERATION)
             return;
         moved = comes != come ? now : moved;
         come = comes;
-        syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
+        sibling_catalog_wait(c, a->number, seen, SLICE_NS);
         now = clock_ns();
     }
 }
@@ -343,7 +285,7 @@ void siblings_await(struct siblings *s, const struct sought *file)
     uint32_t count = atomic_load_explicit(&s->count, memory_order_acquire);
     uint64_t until_ns = clock_ns() + s->job->catalog->cold_timeout_ns / 2;
     for (uint32_t i = 0; i < count; i++) {
-        const struct sibling *one = &s->all[i];
+        const struct sibling *one = s->all[i];
         int64_t number = number_of(s, one, file->original);
         if (number < 0 || !is_read(one, (uint64_t)number, file->tier_dev))
             continue;

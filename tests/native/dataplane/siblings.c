@@ -1,0 +1,246 @@
+/* siblings.c - Replicas of another job: linked, or left where its files or links fail. */
+#include "ranges.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include "dataplane/base/clock.h"
+#include "fault.h"
+#include "shared/catalog.h"
+#include "shared/progress.h"
+
+enum { SMALL = 70001, PATIENCE_MS = 10000 };
+
+static char run[300], other_tier[300]; /* of the other job */
+
+static void path_in(const char *folder, const char *name, char out[512])
+{
+    snprintf(out, 512, "%s/%s", folder, name);
+}
+
+static void write_file(const char *path, const void *bytes, size_t n)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
+    close(fd);
+}
+
+/* copy_file - a Replica of the other job: the origin's file under the Replica's name. */
+static void copy_file(const struct board *b, uint32_t file)
+{
+    char from[512], own[512], to[512];
+    uint8_t *bytes = malloc(b->sizes[file]);
+    const struct index *ix = catalog_block(b->catalog, 0);
+    const struct timespec times[2] = {
+        {.tv_nsec = UTIME_OMIT},
+        clock_timespec((uint64_t)index_first(ix, file)->mtime_ns)};
+    board_origin_path(b, file, from);
+    board_replica_path(b, file, own);
+    path_in(other_tier, strrchr(own, '/') + 1, to);
+    int fd = open(from, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, bytes, b->sizes[file]) == (ssize_t)b->sizes[file]);
+    close(fd);
+    write_file(to, bytes, b->sizes[file]);
+    CHECK(utimensat(AT_FDCWD, to, times, 0) == 0 && chmod(to, 0400) == 0);
+    free(bytes);
+}
+
+/* write_catalog - the Catalog of the other job, where all Files are in this state. */
+static void write_catalog(const struct board *b, uint32_t version, uint32_t word)
+{
+    char path[512];
+    size_t length = b->catalog->seg.length;
+    struct catalog *other = malloc(length);
+    CHECK(other);
+    memcpy(other, b->catalog, length);
+    other->seg.generation = b->catalog->seg.generation + 1;
+    other->seg.version = version;
+    memcpy(other->tiers[0].path, other_tier, strlen(other_tier) + 1);
+    for (uint32_t i = 0; i < b->files; i++)
+        atomic_store(replica_word(other, i), word);
+    path_in(run, "catalog", path);
+    write_file(path, other, length);
+    free(other);
+}
+
+/* write_requests - what its agent shares: it is alive, and reads the first File. */
+static void write_requests(const struct board *b)
+{
+    char path[512];
+    static struct requests other;
+    memcpy(&other, b->requests, sizeof(other));
+    other.heartbeat_ns = clock_ns();
+    progress_store(&other, 0, PROGRESS_BEGUN);
+    path_in(run, "requests", path);
+    write_file(path, &other, sizeof(other));
+}
+
+static void other_begin(const struct board *b, uint32_t version, uint32_t word)
+{
+    snprintf(run, sizeof(run), "%s/run", b->base);
+    snprintf(other_tier, sizeof(other_tier), "%s/other", b->base);
+    CHECK(mkdir(run, 0700) == 0 && mkdir(other_tier, 0700) == 0);
+    for (uint32_t i = 0; i < b->files; i++)
+        copy_file(b, i);
+    write_catalog(b, version, word);
+    write_requests(b);
+}
+
+static const uint32_t ready = STATE_WORD(REPLICA_READY, 0, 0);
+
+static void truncate_segment(const char *name, off_t bytes)
+{
+    char path[512];
+    path_in(run, name, path);
+    CHECK(truncate(path, bytes) == 0);
+}
+
+static bool is_linked(uint32_t file)
+{
+    char path[512];
+    struct stat st;
+    board_replica_path(big.board, file, path);
+    return board_replica_right(big.board, file) && stat(path, &st) == 0 &&
+           st.st_nlink == 2;
+}
+
+static bool is_copied(uint32_t file)
+{
+    char path[512];
+    struct stat st;
+    board_replica_path(big.board, file, path);
+    return board_replica_right(big.board, file) && stat(path, &st) == 0 &&
+           st.st_nlink == 1;
+}
+
+/* begin - a job with one File, and another one that has it, or not. */
+static void begin(uint64_t size, uint32_t version, uint32_t word)
+{
+    big.board = board_new_equal(1, size);
+    big.board->options.alone = big.board->options.shares_memory = true;
+    big.table = board_table(big.board, (uint32_t)((size - 1) / EXTENT_BYTES + 1),
+                            EXTENT_BYTES, 200 << 20);
+    big.board->catalog->cold_timeout_ns = 1000 * SECOND_NS;
+    other_begin(big.board, version, word);
+    board_start(big.board, 3, 2);
+}
+
+static void begin_large(void)
+{
+    begin(LARGE_SIZE, LAYOUT_VERSION, ready);
+}
+
+static void begin_small(uint32_t word)
+{
+    begin(SMALL, LAYOUT_VERSION, word);
+}
+
+static int add(void)
+{
+    return monarch_engine_add_sibling(big.board->engine, run);
+}
+
+/* want_small - a program asks for a small File. */
+static void want_small(void)
+{
+    board_ask(big.board, 0, 0 + 1);
+    large_until(large_is_ready, 0);
+}
+
+/* ---- small Files ------------------------------------------------------------------------ */
+
+static void a_small_file_is_linked(void)
+{
+    begin_small(ready);
+    CHECK(add() == 0 && add() == -EEXIST);
+    want_small();
+    CHECK(is_linked(0));
+    large_end();
+}
+
+static void a_job_of_another_version_is_none(void)
+{
+    begin(SMALL, LAYOUT_VERSION + 1, ready);
+    CHECK(add() == -EINVAL);
+    want_small();
+    CHECK(is_copied(0));
+    large_end();
+}
+
+static void a_truncated_catalog_is_refused(void)
+{
+    static const off_t bytes[] = {0, 8, sizeof(struct segment), sizeof(struct catalog)};
+    begin_small(ready);
+    for (size_t i = sizeof(bytes) / sizeof(*bytes); i-- > 0;) {
+        truncate_segment("catalog", bytes[i]);
+        CHECK(add() == -EINVAL);
+    }
+    want_small();
+    CHECK(is_copied(0));
+    large_end();
+}
+
+static void truncated_requests_are_refused(void)
+{
+    begin_small(ready);
+    truncate_segment("requests", sizeof(struct requests) - 1);
+    CHECK(add() == -EINVAL);
+    large_end();
+}
+
+static void a_catalog_that_is_truncated_later_hurts_nobody(off_t bytes)
+{
+    begin_small(ready);
+    CHECK(add() == 0);
+    truncate_segment("catalog", bytes);
+    truncate_segment("requests", bytes);
+    want_small();
+    CHECK(is_copied(0));
+    large_end();
+}
+
+/* The job waits for the other one, which is reading the File. */
+static void a_wait_ends_when_the_catalog_is_truncated(void)
+{
+    begin_small(STATE_WORD(REPLICA_STAGING, 0, 0));
+    CHECK(add() == 0);
+    board_ask(big.board, 0, 0 + 1);
+    poll(NULL, 0, 200);
+    CHECK(!large_is_ready(0));
+    truncate_segment("catalog", 0);
+    large_until(large_is_ready, 0);
+    CHECK(is_copied(0));
+    large_end();
+}
+
+/* ---- large Files ------------------------------------------------------------------------ */
+
+static void a_large_file_that_fills_is_linked(void)
+{
+    static const uint32_t to_read[1];
+    begin_large();
+    CHECK(add() == 0);
+    monarch_engine_fill(big.board->engine,
+                        &(struct monarch_fill){.to_read = to_read, .read_count = 1});
+    large_until(large_is_ready, 0);
+    CHECK(is_linked(0));
+    CHECK(large_until_idle().origin_read_bytes == 0);
+    large_end();
+}
+
+int main(void)
+{
+    a_small_file_is_linked();
+    a_job_of_another_version_is_none();
+    a_truncated_catalog_is_refused();
+    truncated_requests_are_refused();
+    a_catalog_that_is_truncated_later_hurts_nobody(0);
+    a_catalog_that_is_truncated_later_hurts_nobody(sizeof(struct catalog));
+    a_wait_ends_when_the_catalog_is_truncated();
+    a_large_file_that_fills_is_linked();
+    return PASS;
+}
