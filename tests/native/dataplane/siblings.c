@@ -232,6 +232,42 @@ static void a_large_file_that_fills_is_linked(void)
     large_end();
 }
 
+static void a_large_file_is_linked_at_the_first_request(void)
+{
+    begin_large();
+    CHECK(add() == 0);
+    range_read(big.board, 0, (struct page_range){0, 77, 1});
+    large_until(large_is_ready, 0);
+    CHECK(is_linked(0));
+    CHECK(large_until_idle().origin_read_bytes == 0);
+    large_end();
+}
+
+static void a_large_file_that_has_begun_is_not_linked(void)
+{
+    begin_large();
+    range_read(big.board, 0, (struct page_range){0, 77, 1});
+    CHECK(add() == 0);
+    range_read(big.board, 0, (struct page_range){0, 0, pages_of(LARGE_SIZE)});
+    large_until(large_is_ready, 0);
+    CHECK(is_copied(0));
+    large_end();
+}
+
+static void a_large_file_whose_link_fails_is_copied(int error)
+{
+    begin_large();
+    CHECK(add() == 0);
+    atomic_store(&fault_link, error);
+    range_read(big.board, 0, (struct page_range){0, 77, 1});
+    CHECK(range_present(big.board, 0) == 1);
+    range_read(big.board, 0, (struct page_range){0, 0, pages_of(LARGE_SIZE)});
+    large_until(large_is_ready, 0);
+    atomic_store(&fault_link, 0);
+    CHECK(is_copied(0));
+    large_end();
+}
+
 int main(void)
 {
     a_small_file_is_linked();
@@ -242,5 +278,9 @@ int main(void)
     a_catalog_that_is_truncated_later_hurts_nobody(sizeof(struct catalog));
     a_wait_ends_when_the_catalog_is_truncated();
     a_large_file_that_fills_is_linked();
+    a_large_file_is_linked_at_the_first_request();
+    a_large_file_that_has_begun_is_not_linked();
+    a_large_file_whose_link_fails_is_copied(ENOSPC);
+    a_large_file_whose_link_fails_is_copied(EMLINK);
     return PASS;
 }

@@ -44,11 +44,11 @@ static int check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 
 /* may_share - a large File of another job may be linked: nobody is to have its checksums, and nothing of
  * it is here. */
-static bool may_share(struct demand *d, struct partial *p)
+static bool may_share(struct demand *d, const struct transfer *t, struct page_run own)
 {
     const struct transfers *ts = d->transfers;
     return ts->siblings && ts->options.alone && !ts->sealer && !ts->options.retains &&
-           partial_is_untouched(d->partials, p);
+           !has_come(t) && partial_is_untouched(d->partials, t->partial, own);
 }
 
 /* link_whole - links the File, unless a file for its Pages was created; no other Transfer creates one
@@ -65,26 +65,29 @@ static bool link_whole(struct demand *d, struct partial *p)
 }
 
 /* share - links the File from another job of this user; false: none has it whole, or some of it is
- * here. */
+ * here. Only fill waits for a job that reads it: a program waits for few Pages. */
 static bool share(struct demand *d, struct transfer *t)
 {
     struct partial *p = t->partial;
-    bool waits = order_class(t->order.kind) == CLASS_BACKGROUND;
-    if (!may_share(d, p) || !sharing_has(d->transfers, t, waits) ||
-        !partial_claim_whole(d->partials, p))
+    const struct page_run own = {t->order.first_page, t->order.page_count};
+    bool waits = order_class(t->order.kind) == CLASS_BACKGROUND && !own.count;
+    if (!may_share(d, t, own) || !sharing_has(d->transfers, t, waits) ||
+        !partial_claim_whole(d->partials, p, own))
         return false;
     bool linked = link_whole(d, p);
     if (!linked)
-        partial_unclaim_whole(d->partials, p);
+        partial_unclaim_whole(d->partials, p, own);
     return linked;
 }
 
-/* gather - for orders of a whole File: links it, or see partial_gather(). */
+/* gather - links the File, or, for an order of all of it, see partial_gather(). */
 static int gather(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
-    if (t->order.page_count || share(demand_of(ts), t))
-        return 0;
-    return partial_gather(ts, t, buffer);
+    if (share(demand_of(ts), t))
+        t->pages.next = t->pages.end;
+    else if (!t->order.page_count)
+        return partial_gather(ts, t, buffer);
+    return 0;
 }
 
 /* next_count - how many Pages to read next: they end at a multiple of their number. */

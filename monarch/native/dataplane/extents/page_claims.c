@@ -271,37 +271,55 @@ void partial_unclaim(struct partials *parts, struct partial *p, struct page_run 
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* is_untouched - the File has its room in one Tier, and nothing of it is present or claimed. */
-static bool is_untouched(const struct partial *p)
+/* is_untouched - the File has its room in one Tier; nothing of it is present, and nothing is claimed
+ * but the Pages of one order. */
+static bool is_untouched(const struct partial *p, struct page_run own)
 {
-    return !p->ended && !p->pieces && !p->gathers && !p->present && !p->claims;
+    return !p->ended && !p->condemned && !p->pieces && !p->gathers && !p->present &&
+           p->claims == own.count;
 }
 
 /* partial_is_untouched - the same without the lock. */
-bool partial_is_untouched(struct partials *parts, struct partial *p)
+bool partial_is_untouched(struct partials *parts, struct partial *p,
+                          struct page_run own)
 {
     pthread_mutex_lock(&parts->lock);
-    bool untouched = is_untouched(p);
+    bool untouched = is_untouched(p, own);
     pthread_mutex_unlock(&parts->lock);
     return untouched;
 }
 
-/* partial_claim_whole - claims all Pages of a File that is untouched; false: it is not. */
-bool partial_claim_whole(struct partials *parts, struct partial *p)
+/* partial_claim_whole - claims all Pages of a File that is untouched but for an order's own claims;
+ * false: it is not. */
+bool partial_claim_whole(struct partials *parts, struct partial *p, struct page_run own)
 {
     pthread_mutex_lock(&parts->lock);
-    bool may = is_untouched(p);
+    bool may = is_untouched(p, own);
     for (uint32_t i = 0; may && i < p->extents; i++)
-        pages_claim_all(p, i);
+        pages_claim(p, partial_extent_pages(p, i));
     pthread_mutex_unlock(&parts->lock);
     return may;
 }
 
-/* partial_unclaim_whole - ends these claims. */
-void partial_unclaim_whole(struct partials *parts, struct partial *p)
+/* unclaim_between - ends the claims of the Pages of one Extent from one to before another. */
+static void unclaim_between(struct partials *parts, struct partial *p, uint32_t first,
+                            uint32_t end)
 {
-    for (uint32_t i = 0; i < p->extents; i++)
-        partial_unclaim(parts, p, partial_extent_pages(p, i), false);
+    if (first < end)
+        partial_unclaim(parts, p, (struct page_run){first, end - first}, false);
+}
+
+/* partial_unclaim_whole - ends these claims; the order keeps its own, which are of one Extent. */
+void partial_unclaim_whole(struct partials *parts, struct partial *p,
+                           struct page_run own)
+{
+    for (uint32_t i = 0; i < p->extents; i++) {
+        struct page_run all = partial_extent_pages(p, i);
+        uint32_t end = all.first + all.count;
+        bool keeps = own.count && own.first / EXTENT_PAGES == i;
+        unclaim_between(parts, p, all.first, keeps ? own.first : end);
+        unclaim_between(parts, p, keeps ? own.first + own.count : end, end);
+    }
 }
 
 /* partial_release - ends the claims of an order that could not be queued. */

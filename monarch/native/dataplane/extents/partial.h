@@ -244,9 +244,12 @@ uint32_t partial_still_claimed(struct partials *parts, struct partial *p,
                                struct page_run run, struct page_run *out);
 void partial_unclaim(struct partials *parts, struct partial *p, struct page_run run,
                      bool failed);
-bool partial_is_untouched(struct partials *parts, struct partial *p);
-bool partial_claim_whole(struct partials *parts, struct partial *p);
-void partial_unclaim_whole(struct partials *parts, struct partial *p);
+bool partial_is_untouched(struct partials *parts, struct partial *p,
+                          struct page_run own);
+bool partial_claim_whole(struct partials *parts, struct partial *p,
+                         struct page_run own);
+void partial_unclaim_whole(struct partials *parts, struct partial *p,
+                           struct page_run own);
 void partial_release(struct partials *parts, const struct monarch_order *order);
 bool partial_await(struct partials *parts, struct partial *p);
 
