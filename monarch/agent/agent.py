@@ -29,7 +29,7 @@ from monarch.agent.retained_packs import packs_in
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
 from monarch.agent.shutdown import Shutdown, adopt_retained, claim_all
-from monarch.agent.siblings import Siblings
+from monarch.agent.siblings import Siblings, count_shared
 from monarch.agent.staging import (
     EngineParts,
     MemoryGuard,
@@ -282,15 +282,15 @@ class Agent:
         self._saving = in_thread(save_all, tuple(indexed))
         indexed.clear()
         count_segments(self.setup, self.segments)
+        alone = self.joining.cluster is None
+        await in_thread(count_shared, self.setup, namespace, self.run.path, alone)
         extents = ExtentDigests(*extent_arrays(namespace))
         sealing = self.joining.sealing(spec)
         self._packed = packed = await self._choose_packing(namespace, spec, manifests)
         storage = make_storage(self.setup, namespace, extents, packed)
         at_once = FillConcurrency(self.setup.config.fill.at_once)
-        limits = at_once, sealing, self._readers.first(), packed
-        alone = self.joining.cluster is None
-        parts = EngineParts(storage.table, *limits, alone=alone)
-        engine = make_engine(self.setup, self.segments, extents, parts)
+        parts = storage.table, at_once, sealing, self._readers.first(), packed, alone
+        engine = make_engine(self.setup, self.segments, extents, EngineParts(*parts))
         stager = make_stager(self.setup, namespace, engine, storage, self.counters)
         beside = Siblings(self.run.path, engine, shares=self.setup.config.share == "on")
         parts_of = namespace, engine, stager, extents, at_once

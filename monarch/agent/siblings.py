@@ -2,6 +2,10 @@
 
 They are looked for often at the start, and later once a second: where run directories
 of this job are, and nowhere else, so that no other user's files are believed.
+
+Their Files take space that is not free, and that this job needs none of. A Tier counts
+it at the start only if all Files that they do not have fit into what is free: then no
+order in which Files are staged, and no job that ends or evicts, can fill the disk.
 """
 
 import asyncio
@@ -15,11 +19,18 @@ from pathlib import Path
 from typing import Final
 
 from monarch import native
+from monarch.agent.namespace import Namespace, device_of_files
+from monarch.agent.setup import Setup
 from monarch.background import in_thread, log_failure
+from monarch.catalog.presence import large_above, large_files
 from monarch.cluster import find_run
 from monarch.errors import UsageError
-from monarch.native import node_name
+from monarch.native import ColdMode, node_name
+from monarch.stager.capacity import footprints
 from monarch.tiers.directory_lock import is_locked
+from monarch.tiers.live_jobs import linkable_files, live_jobs, ready_files
+from monarch.tiers.memory import read_memory
+from monarch.units import format_size
 
 PERIOD_S: Final = 1.0
 FIRST_PERIOD_S: Final = 0.1
@@ -39,8 +50,6 @@ class Siblings:
 
     def __init__(self, run: Path, engine: native.Engine, *, shares: bool) -> None:
         self._run = run
-        # What begins so is of this job: another node that shares the directory.
-        self._job = run.name.removesuffix(node_name(os.environ))
         self._engine = engine
         self._known: set[tuple[Path, int, int]] = set()
         self._engine_lock = threading.Lock()
@@ -82,15 +91,47 @@ class Siblings:
 
     def _others(self) -> Iterator[tuple[Path, tuple[Path, int, int]]]:
         """Yield the run directories of other jobs, and which Catalog each has."""
-        environ = {
-            name: value
-            for name, value in os.environ.items()
-            if name == "MONARCH_STAGING_RUN_DIR"
-        }
-        with contextlib.suppress(UsageError, OSError):
-            for run in find_run(environ, None):
-                if run.name.startswith(self._job):
-                    continue
-                with contextlib.suppress(OSError):
-                    seen = (run / "catalog").stat()
-                    yield run, (run, seen.st_ino, seen.st_mtime_ns)
+        for run in other_runs(self._run):
+            with contextlib.suppress(OSError):
+                seen = (run / "catalog").stat()
+                yield run, (run, seen.st_ino, seen.st_mtime_ns)
+
+
+def other_runs(run: Path) -> list[Path]:
+    """Return the run directories beside that of a job, but for those of the job.
+
+    Another node that shares the directory has the same job.
+    """
+    job = run.name.removesuffix(node_name(os.environ))
+    name = "MONARCH_STAGING_RUN_DIR"
+    environ = {name: os.environ[name]} if name in os.environ else {}
+    try:
+        return [one for one in find_run(environ, None) if not one.name.startswith(job)]
+    except (UsageError, OSError):
+        return []
+
+
+def count_shared(setup: Setup, namespace: Namespace, run: Path, alone: bool) -> None:
+    """Add to the Tiers what other jobs hold of the Files that this one will link.
+
+    Args:
+        run: the run directory of this job.
+        alone: whether no other node is in the job, now or later.
+    """
+    cold, config = setup.config.cold_open, setup.config
+    jobs = live_jobs(other_runs(run)) if config.share == "on" else []
+    sizes, roots = namespace.inventory.sizes, namespace.roots
+    ready = ready_files(jobs, roots)
+    if not ready:
+        return
+    large = large_files(sizes, large_above(ColdMode[cold.mode.upper()], cold.wait_max))
+    links_large = alone and config.retain == "job"
+    may = linkable_files(roots, large, links_large=links_large)
+    rooms = footprints(sizes)
+    for tier in setup.tiers:
+        if not tier.can_link(len(read_memory())):
+            continue
+        mask = ready.pop(device_of_files(tier.directory), None)
+        held = 0 if mask is None else int(rooms[mask & may].sum())
+        if held and tier.add_shared(held, namespace.room_bytes):
+            log.info("shared counted tier=%s size=%s", tier.name, format_size(held))

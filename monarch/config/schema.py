@@ -389,9 +389,13 @@ class Config(Section):
         default="on",
         description="Whether files that another job of the user has staged on the "
         "node, in a tier on the same file system, are linked instead of read again. "
-        "Files above cold_open.wait_max are when fill stages them, in jobs of one node "
-        "without retain. Not shared: packed tiers, and ram tiers in jobs whose memory "
-        "a cgroup limits.",
+        "Files above cold_open.wait_max are linked by fill, or when a program reads "
+        "them first, in jobs of one node without retain. Not shared: packed tiers, and "
+        "ram tiers in jobs whose memory a cgroup limits. Files that other running jobs "
+        "hold count as free space when a job starts, if these jobs have the same index "
+        "of the dataset, and the files that they do not hold fit into the free space "
+        "too: then linked files take no space, and the others cannot overfill the "
+        "disk. Otherwise the capacity is limited by the free space alone.",
     )
     cold_open: ColdOpen = Field(default=ColdOpen())
     fill: Fill = Field(default=Fill())

@@ -170,6 +170,35 @@ class Tier(ABC):
         """Add what an earlier job has left to the capacity: it was not free."""
         self.capacity_bytes = min(self._wanted_bytes, self.capacity_bytes + held_bytes)
 
+    def can_link(self, memory_limits: int) -> bool:
+        """Return whether files of other jobs on its file system may be linked into it.
+
+        Memory is charged to the job that wrote it: it is shared where no job has a
+        limit of its own.
+
+        Args:
+            memory_limits: how many limits hold for this job; one: that of the machine.
+        """
+        is_plain = self.settings.codec == PLAIN and not self.settings.codecs
+        return is_plain and (self.kind != "ram" or memory_limits == 1)
+
+    def add_shared(self, held_bytes: int, needed_bytes: int) -> bool:
+        """Add what other jobs hold of the files to be staged, if all others fit.
+
+        Args:
+            held_bytes: was not free, and need not be: these files are linked.
+            needed_bytes: the space for all files.
+
+        Returns:
+            Whether it was added. If not, the capacity is no larger than what is free.
+        """
+        if needed_bytes - held_bytes > self.capacity_bytes:
+            return False
+        room = self.capacity_bytes + held_bytes
+        is_part = self.settings.capacity.kind is SizeKind.AUTO  # of what is free
+        self.capacity_bytes = room if is_part else min(self._wanted_bytes, room)
+        return True
+
     def prepare(self, locked: Path) -> None:
         """Make the directory, and lock it against removal as a leftover.
 

@@ -1,19 +1,16 @@
 """Jobs of one user at once on one node: what one has staged is linked by the others."""
 
 import os
-import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.countfs import CountFs
-from support.programs import Outcome, Runner, finish, read_report, start, tried_bytes
+from support.programs import Runner, tried_bytes
+from support.sharing import Job, make_files, shared
 
 Mount = Callable[..., CountFs]
 
@@ -27,68 +24,6 @@ SHARDS = 3
 SHARD_BYTES = 20 * 2**20 + 4321
 """Above `cold_open.wait_max`."""
 
-# Waits, reads all files twice, prints digests of both, stays while a file is there.
-READ = """
-import hashlib, os, sys, time
-root, stays, pause_s = sys.argv[1:]
-time.sleep(float(pause_s))
-for epoch in range(2):
-    digest = hashlib.sha256()
-    for name in sorted(os.listdir(root)):
-        with open(f"{root}/{name}", "rb") as file:
-            digest.update(file.read())
-    print(digest.hexdigest(), flush=True)
-while os.path.exists(stays):
-    time.sleep(0.05)
-"""
-
-
-class Job:
-    """A job with a report of its own, which may outlive its reading."""
-
-    def __init__(
-        self,
-        runner: Runner,
-        view: CountFs,
-        name: str,
-        *options: str,
-        pause_s: float = 0,
-    ) -> None:
-        self.report = runner.folder / f"{name}.json"
-        self.stays = runner.folder / f"{name}.stays"
-        self.stays.touch()
-        line = runner.line([view.root], self.report, options)
-        words = [str(view.root), str(self.stays), str(pause_s)]
-        self.process: subprocess.Popen[bytes] = start(
-            [*line, sys.executable, "-c", READ, *words]
-        )
-
-    def wait_for_pass(self) -> bytes:
-        """Return the digest of the next pass over all files."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-    def end(self) -> Outcome:
-        """Let the program end; return what the job gave."""
-        self.stays.unlink(missing_ok=True)
-        outcome = finish(self.process).succeed()
-        return Outcome(*outcome.words, report=read_report(self.report, outcome))
-
-
-def shared(report: Mapping[str, Any]) -> int:
-    """How many files were linked, by a report."""
-    return int(report["staging"]["shared_files"])
-
-
-def make_files(folder: Path, count: int, size: int) -> Path:
-    """A folder of files of random bytes."""
-    folder.mkdir()
-    for number in range(count):
-        path = folder / f"{number:03}"
-        path.write_bytes(random.Random(number).randbytes(size))
-        os.utime(path, (10**9, 10**9))
-    return folder
-
 
 @pytest.fixture
 def view(mount_counted: Mount, tmp_path: Path) -> CountFs:
@@ -97,7 +32,7 @@ def view(mount_counted: Mount, tmp_path: Path) -> CountFs:
 
 
 def test_three_jobs_at_once_read_the_origin_once(runner: Runner, view: CountFs) -> None:
-    jobs = [Job(runner, view, f"job{number}") for number in range(3)]
+    jobs = [Job(runner, view.root, f"job{number}") for number in range(3)]
 
     digests = [{job.wait_for_pass() for _ in range(2)} for job in jobs]
     outcomes = [job.end() for job in jobs]
@@ -109,11 +44,11 @@ def test_three_jobs_at_once_read_the_origin_once(runner: Runner, view: CountFs) 
 
 
 def test_a_job_links_what_another_one_has_staged(runner: Runner, view: CountFs) -> None:
-    first = Job(runner, view, "first")
+    first = Job(runner, view.root, "first")
     digest = first.wait_for_pass()
     view.reset()
 
-    second = Job(runner, view, "second")
+    second = Job(runner, view.root, "second")
 
     assert second.wait_for_pass() == digest
     first.end()
@@ -127,14 +62,14 @@ def test_a_job_links_what_another_one_has_staged(runner: Runner, view: CountFs) 
 def test_a_file_of_another_identity_is_not_linked(
     runner: Runner, view: CountFs
 ) -> None:
-    first = Job(runner, view, "first")
+    first = Job(runner, view.root, "first")
     digest = first.wait_for_pass()
     assert first.wait_for_pass() == digest
-    changed = view.source / "007"
+    changed = view.source / "0007"
     changed.write_bytes(bytes(BYTES))
     view.reset()
 
-    second = Job(runner, view, "second")
+    second = Job(runner, view.root, "second")
 
     assert second.wait_for_pass() != digest
     report = second.end().report
@@ -147,11 +82,11 @@ def test_a_file_of_another_identity_is_not_linked(
 def test_jobs_that_do_not_share_read_the_origin_each(
     runner: Runner, view: CountFs
 ) -> None:
-    first = Job(runner, view, "first")
+    first = Job(runner, view.root, "first")
     digest = first.wait_for_pass()
     view.reset()
 
-    second = Job(runner, view, "second", "--set", "share=off")
+    second = Job(runner, view.root, "second", "--set", "share=off")
 
     assert second.wait_for_pass() == digest
     report = second.end().report
@@ -161,7 +96,7 @@ def test_jobs_that_do_not_share_read_the_origin_each(
 
 
 def test_jobs_go_on_when_one_of_them_is_killed(runner: Runner, view: CountFs) -> None:
-    jobs = [Job(runner, view, f"job{number}") for number in range(3)]
+    jobs = [Job(runner, view.root, f"job{number}") for number in range(3)]
     time.sleep(1.2)  # in the midst of it
 
     victim, *others = jobs
@@ -185,12 +120,12 @@ def shards(mount_counted: Mount, tmp_path: Path) -> CountFs:
 def test_a_job_links_large_files_of_another_one(
     runner: Runner, shards: CountFs
 ) -> None:
-    first = Job(runner, shards, "first", pause_s=3)
+    first = Job(runner, shards.root, "first", pause_s=3)
     digest = first.wait_for_pass()
     assert first.wait_for_pass() == digest
     shards.reset()
 
-    second = Job(runner, shards, "second", pause_s=3)
+    second = Job(runner, shards.root, "second", pause_s=3)
 
     assert second.wait_for_pass() == digest
     first.end()
@@ -204,7 +139,7 @@ def test_a_job_links_large_files_of_another_one(
 def test_jobs_that_fill_large_files_at_once_read_the_origin_once(
     runner: Runner, shards: CountFs
 ) -> None:
-    jobs = [Job(runner, shards, f"job{number}", pause_s=6) for number in range(3)]
+    jobs = [Job(runner, shards.root, f"job{number}", pause_s=6) for number in range(3)]
 
     digests = [{job.wait_for_pass() for _ in range(2)} for job in jobs]
     outcomes = [job.end() for job in jobs]
@@ -217,12 +152,12 @@ def test_jobs_that_fill_large_files_at_once_read_the_origin_once(
 def test_a_large_file_of_another_identity_is_not_linked(
     runner: Runner, shards: CountFs
 ) -> None:
-    first = Job(runner, shards, "first", pause_s=3)
+    first = Job(runner, shards.root, "first", pause_s=3)
     digest = first.wait_for_pass()
-    changed = shards.source / "001"
+    changed = shards.source / "0001"
     changed.write_bytes(bytes(SHARD_BYTES))
 
-    second = Job(runner, shards, "second", pause_s=3)
+    second = Job(runner, shards.root, "second", pause_s=3)
 
     assert second.wait_for_pass() != digest
     assert shared(second.end().report) == SHARDS - 1

@@ -1,0 +1,123 @@
+"""The space of jobs that share files, and jobs that are killed while they link."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.programs import Runner
+from support.sharing import Job, make_files, shared
+
+FILES = 100
+BYTES = 204_800
+TOTAL = FILES * BYTES
+LARGE = 20 * 2**20
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return make_files(tmp_path / "data", FILES, BYTES)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that has room for the dataset one and a half times."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={TOTAL * 3 // 2}", "none", str(path)]
+    subprocess.run(words, check=True)
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def capacity(report: Mapping[str, Any]) -> int:
+    """The capacity of the only tier, by a report."""
+    (tier,) = report["tiers"]
+    return int(tier["capacity_bytes"])
+
+
+@pytest.mark.root
+def test_the_space_of_files_that_are_linked_counts_as_free(
+    runner: Runner, data: Path, disk: Path
+) -> None:
+    on_disk = Runner(runner.command, runner.folder, tier=f"ssd:99%:{disk}")
+    first = Job(on_disk, data, "first")
+    digest = first.wait_for_pass()
+    assert first.wait_for_pass() == digest
+
+    second = Job(on_disk, data, "second")
+
+    assert second.wait_for_pass() == digest
+    first.end()
+    assert second.wait_for_pass() == digest
+    report = second.end().report
+    assert shared(report) == FILES
+    assert report["tiers"][0]["files"] == FILES
+
+
+@pytest.mark.root
+def test_the_space_of_other_files_does_not_count_as_free(
+    runner: Runner, data: Path, disk: Path, tmp_path: Path
+) -> None:
+    other = make_files(tmp_path / "other", FILES, BYTES)
+    on_disk = Runner(runner.command, runner.folder, tier=f"ssd:99%:{disk}")
+    first = Job(on_disk, data, "first")
+    first.wait_for_pass()
+    first.wait_for_pass()
+    left = os.statvfs(disk)
+
+    second = Job(on_disk, other, "second")
+
+    digest = second.wait_for_pass()
+    assert second.wait_for_pass() == digest
+    report = second.end().report
+    first.end()
+    assert capacity(report) <= left.f_bavail * left.f_frsize
+    assert shared(report) == 0
+
+
+def test_a_large_file_is_linked_before_fill_reaches_it(
+    runner: Runner, tmp_path: Path
+) -> None:
+    folder = make_files(tmp_path / "shards", 3, LARGE)
+    first = Job(runner, folder, "first")
+    digest = first.wait_for_pass()
+    assert first.wait_for_pass() == digest
+
+    second = Job(runner, folder, "second", "--set", "fill.enabled=false")
+
+    assert second.wait_for_pass() == digest
+    assert second.wait_for_pass() == digest
+    report = second.end().report
+    first.end()
+    assert shared(report) == 3
+    assert report["staging"]["shared_bytes"] == 3 * LARGE
+
+
+@pytest.mark.parametrize("victim", ["source", "target"])
+def test_jobs_that_link_go_on_when_one_is_killed(
+    runner: Runner, tmp_path: Path, victim: str
+) -> None:
+    """Either the job that others link from, or one that links."""
+    folder = make_files(tmp_path / "many", 2000, 4096)
+    first = Job(runner, folder, f"{victim}-first")
+    digest = first.wait_for_pass()
+    assert first.wait_for_pass() == digest
+
+    others = [Job(runner, folder, f"{victim}-{n}") for n in range(2)]
+    time.sleep(0.4 + random.Random(victim).random() / 2)
+    killed = first if victim == "source" else others.pop()
+    os.killpg(killed.process.pid, signal.SIGKILL)
+    killed.process.communicate()
+
+    for job in others:
+        assert {job.wait_for_pass() for _ in range(2)} == {digest}
+        job.end()
+    if killed is not first:
+        first.end()
