@@ -34,7 +34,8 @@ Examples:
 
 Looked into are the tiers of the configuration, the run root, and each PLACE, the path
 of a tier. The state tells whether a job can use a copy: `monarch stage --check` reads
-the files and compares them. Running jobs have taken what they use: `monarch status`.
+the files and compares them. Running jobs have taken what they use: their copies are
+listed as "in use". Files that jobs share count in each of them, as shared.
 """
 
 
@@ -48,7 +49,7 @@ the files and compares them. Running jobs have taken what they use: `monarch sta
     "places", nargs=-1, metavar="[PLACE]...", type=click.Path(path_type=Path)
 )
 def list_retained(as_json: bool, places: tuple[Path, ...], **given: Any) -> None:
-    """List the copies of datasets that are retained on this node for later jobs."""
+    """List the copies of datasets on this node: retained for later jobs, or in use."""
     from monarch.config import RunOptions, load, run_directory
     from monarch.errors import UsageError
 
@@ -57,6 +58,7 @@ def list_retained(as_json: bool, places: tuple[Path, ...], **given: Any) -> None
             raise UsageError(f"{place}: no such directory")
     config = load(RunOptions(**given), os.environ, run_directory()).config
     rows = [_row(one, time.time()) for one in _retained(config, places)]
+    rows += _live_rows(time.time())
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))
@@ -80,21 +82,50 @@ def _retained(config: Config, places: Sequence[Path]) -> Iterator[Retained]:
 
 
 def _row(one: Retained, now_s: float) -> dict[str, Any]:
+    from monarch.tiers.links import Held
+
     manifest = one.manifest
     origins = manifest.origins if manifest is not None else None
     expires_s = manifest.expires_s if manifest is not None else now_s
     return {
+        "job": None,
         "datasets": list(origins.roots) if origins else [],
         "tier": origins.tier if origins else None,
         "path": os.fspath(one.directory),
         "files": manifest.files if manifest is not None else 0,
         "bytes": one.size_bytes,
+        "shared_bytes": Held.below(one.directory).shared_bytes,
         "stored_bytes": manifest.stored_bytes if manifest is not None else 0,
         "age_s": max(0.0, now_s - one.since_s),
         "expires_s": None if expires_s == float("inf") else expires_s - now_s,
         "missing": one.missing,
         "state": _state(one, expires_s, now_s),
     }
+
+
+def _live_rows(now_s: float) -> Iterator[dict[str, Any]]:
+    """Yield the copies that running jobs of this node use."""
+    from monarch.cli.status import running_agents
+    from monarch.tiers.links import Held
+    from monarch.tiers.live_jobs import live_jobs
+
+    for job in live_jobs(running_agents(None)):
+        for tier in job.tiers:
+            held = Held.below(tier.path)
+            yield {
+                "job": job.name,
+                "datasets": [os.fsdecode(root.path) for root in job.roots],
+                "tier": tier.path.name,
+                "path": os.fspath(tier.path),
+                "files": held.files,
+                "bytes": held.size_bytes,
+                "shared_bytes": held.shared_bytes,
+                "stored_bytes": held.size_bytes,
+                "age_s": max(0.0, now_s - job.began_s),
+                "expires_s": None,
+                "missing": 0,
+                "state": "in use",
+            }
 
 
 def _state(one: Retained, expires_s: float, now_s: float) -> str:
@@ -121,14 +152,18 @@ def _list_parts(rows: Sequence[Mapping[str, Any]]) -> list[Part]:
 
 def _size(row: Mapping[str, Any]) -> str:
     size, stored = row["bytes"], row["stored_bytes"]
-    packed = f" packed in {format_size(stored)}" if stored != size else ""
-    return format_size(size) + packed
+    text = f" packed in {format_size(stored)}" if stored != size else ""
+    if shared := row["shared_bytes"]:
+        text += f" ({format_size(shared)} shared with other jobs)"
+    return format_size(size) + text
 
 
 def _left(row: Mapping[str, Any]) -> str:
     """Return the state, and how long it lasts."""
     if row["state"] == "incomplete":
         return f"{many(row['missing'], 'files')} missing"
+    if row["job"] is not None:
+        return f"in use by {row['job']}"
     if row["state"] != "retained":
         return str(row["state"])
     if row["expires_s"] is None:

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -48,7 +49,17 @@ _DOOMED: Final = re.compile(r"dead-[0-9a-f]{12}")
 log = logging.getLogger("monarch.tiers")
 
 
-def collect(home: Path, now_s: float, *, keep_logs: bool = True) -> list[Path]:
+def _ignore(_path: Path) -> None:
+    """Note nothing."""
+
+
+def collect(
+    home: Path,
+    now_s: float,
+    *,
+    keep_logs: bool = True,
+    note: Callable[[Path], None] = _ignore,
+) -> list[Path]:
     """Remove what dead jobs left in `home`, and return it.
 
     Args:
@@ -56,6 +67,7 @@ def collect(home: Path, now_s: float, *, keep_logs: bool = True) -> list[Path]:
             other, which may be the home of a user, only what is certainly a run
             directory is touched.
         keep_logs: leave the logs of agents that could not start, for some time.
+        note: is called with each directory before it is removed.
     """
     if not is_private(home):
         return []
@@ -64,7 +76,7 @@ def collect(home: Path, now_s: float, *, keep_logs: bool = True) -> list[Path]:
         entries = [entry for entry in entries if _is_run_directory(entry)]
     if keep_logs:
         entries = [entry for entry in entries if not _explains_failure(entry, now_s)]
-    return [entry for entry in entries if _collect_one(entry, now_s)]
+    return [entry for entry in entries if _collect_one(entry, now_s, note)]
 
 
 def collect_all(homes: list[Path]) -> None:
@@ -99,21 +111,27 @@ def _explains_failure(entry: Path, now_s: float) -> bool:
         return False
 
 
-def _collect_one(entry: Path, now_s: float) -> bool:
+def _collect_one(entry: Path, now_s: float, note: Callable[[Path], None]) -> bool:
     if entry.is_symlink() or not entry.is_dir():
         return False
     if _DOOMED.fullmatch(entry.name):
+        note(entry)
         shutil.rmtree(entry, ignore_errors=True)
         return True
     if entry.name.startswith(RETAINED):
-        return has_expired(entry, now_s) and remove_tree(entry)
+        return has_expired(entry, now_s) and _remove(entry, note)
     try:
-        return _collect_dead(entry, now_s)
+        return _collect_dead(entry, now_s, note)
     except FileNotFoundError:
         return False  # its owner, or another collector, has removed it meanwhile
 
 
-def _collect_dead(entry: Path, now_s: float) -> bool:
+def _remove(entry: Path, note: Callable[[Path], None]) -> bool:
+    note(entry)
+    return remove_tree(entry)
+
+
+def _collect_dead(entry: Path, now_s: float, note: Callable[[Path], None]) -> bool:
     with ExitStack() as held:
         found = False
         for name in ("start", "lock"):
@@ -132,7 +150,7 @@ def _collect_dead(entry: Path, now_s: float) -> bool:
         if has_programs(entry):
             return False  # a program that joins their job must see what they write
         supersede(entry)
-        return remove_tree(entry)
+        return _remove(entry, note)
 
 
 def supersede(run: Path) -> None:

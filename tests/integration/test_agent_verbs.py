@@ -114,6 +114,27 @@ def test_clean_removes_what_dead_jobs_left_and_nothing_of_living_ones(
     assert (home / "living.n").exists()
 
 
+def test_clean_says_what_space_is_free_again(run_root, tmp_path):
+    """A shared file is freed with its last name only."""
+    home = tmp_path / "ssd" / f"monarch-{os.geteuid()}"
+    home.mkdir(mode=0o700, parents=True)
+    for name in ("dead.n", "living.n"):
+        (home / name).mkdir(mode=0o700)
+        (home / name / "lock").touch()
+    (home / "dead.n" / "own").write_bytes(b"x" * 3 * 2**20)
+    (home / "dead.n" / "shared").write_bytes(b"x" * 2 * 2**20)
+    (home / "living.n" / "shared").hardlink_to(home / "dead.n" / "shared")
+    fd = take_lock(home / "living.n")
+    assert fd is not None
+
+    lines = verb("clean", tmp_path / "ssd").stdout.splitlines()
+
+    os.close(fd)
+    freed = "freed 3.0 MiB; 2.0 MiB stay in use by jobs that share the files"
+    assert f"removed {home / 'dead.n'}" in lines
+    assert lines[-1] == freed
+
+
 def test_clean_removes_what_was_retained_only_if_asked(run_root, tmp_path, dataset):
     home = tmp_path / "tier"
     home.mkdir()

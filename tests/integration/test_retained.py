@@ -158,11 +158,13 @@ def test_what_is_retained_is_listed(stage, monarch, data, tmp_path):
     assert re.search(rf"(6 d 23|7 d 00) h left {retained(tmp_path)}$", text)
     size = sum(path.stat().st_size for path in data.paths)
     assert row == {
+        "job": None,
         "datasets": [str(data.root)],
         "tier": "ssd",
         "path": str(retained(tmp_path)),
         "files": FILES,
         "bytes": size,
+        "shared_bytes": 0,
         "stored_bytes": size,
         "age_s": pytest.approx(30, abs=30),
         "expires_s": pytest.approx(7 * 86400, abs=60),

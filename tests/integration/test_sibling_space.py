@@ -1,11 +1,12 @@
-"""The space of jobs that share files, and jobs that are killed while they link."""
+"""The space of jobs that share files: capacities, what verbs say of it, and deaths."""
 
+import json
 import os
 import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,21 @@ import pytest
 from support.programs import Runner
 from support.sharing import Job, make_files, shared
 
+Verb = Callable[..., "subprocess.CompletedProcess[str]"]
+
 FILES = 100
 BYTES = 204_800
 TOTAL = FILES * BYTES
 LARGE = 20 * 2**20
+
+
+@pytest.fixture
+def verb(monarch_command: Path, run_root: Path) -> Verb:
+    def run(*words: str | Path) -> "subprocess.CompletedProcess[str]":
+        line = [str(monarch_command), *map(str, words)]
+        return subprocess.run(line, capture_output=True, text=True, check=True)
+
+    return run
 
 
 @pytest.fixture
@@ -80,6 +92,29 @@ def test_the_space_of_other_files_does_not_count_as_free(
     first.end()
     assert capacity(report) <= left.f_bavail * left.f_frsize
     assert shared(report) == 0
+
+
+def test_list_says_what_jobs_share(runner: Runner, data: Path, verb: Verb) -> None:
+    first = Job(runner, data, "first")
+    first.wait_for_pass()
+    first.wait_for_pass()
+
+    (row,) = map(json.loads, verb("list", "--json").stdout.splitlines())
+    assert (row["files"], row["bytes"], row["shared_bytes"]) == (FILES, TOTAL, 0)
+
+    second = Job(runner, data, "second")
+    second.wait_for_pass()
+    second.wait_for_pass()
+    rows = [json.loads(line) for line in verb("list", "--json").stdout.splitlines()]
+    text = " ".join(verb("list").stdout.split())
+
+    assert [row["shared_bytes"] for row in rows] == [TOTAL, TOTAL]
+    assert {row["state"] for row in rows} == {"in use"}
+    assert all(row["datasets"] == [str(data)] for row in rows)
+    assert text.count("19.5 MiB (19.5 MiB shared with other jobs)") == 2
+    assert all(f"in use by {row['job']}" in text for row in rows)
+    first.end()
+    second.end()
 
 
 def test_a_large_file_is_linked_before_fill_reaches_it(

@@ -1,4 +1,4 @@
-"""Running jobs by their Catalogs, and the space that they share."""
+"""Running jobs by their Catalogs, the space that they share, and when it is freed."""
 
 import fcntl
 import os
@@ -12,6 +12,7 @@ from monarch.catalog.inventory import MappedRoot
 from monarch.catalog.segment import OpenPolicy, TierPlace, plan_catalog
 from monarch.native import ReplicaState
 from monarch.tiers import SsdTier, TierSettings
+from monarch.tiers.links import FreedSpace, Held
 from monarch.tiers.live_jobs import LiveJob, linkable_files, live_jobs, ready_files
 from monarch.units import Size
 from support.segments import write_field
@@ -128,3 +129,31 @@ def test_shared_space_does_not_exceed_a_given_capacity(tmp_path: Path) -> None:
 
     assert tier.add_shared(held_bytes=50, needed_bytes=1050)
     assert tier.capacity_bytes == 1024
+
+
+def test_what_has_names_elsewhere_is_shared(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    for name in "ab":
+        (tmp_path / "one" / name).write_bytes(bytes(range(1, 101)) * 100)
+    (tmp_path / "two" / "a").hardlink_to(tmp_path / "one" / "a")
+
+    assert Held.below(tmp_path / "one") == Held(2, 20_000, 1, 10_000)
+    assert Held.below(tmp_path / "gone") == Held(0, 0, 0, 0)
+
+
+def test_an_inode_is_freed_with_its_last_name(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    for folder in folders:
+        folder.mkdir()
+    (folders[0] / "a").write_bytes(b"x" * 10_000)
+    (folders[1] / "a").hardlink_to(folders[0] / "a")
+    (folders[1] / "b").write_bytes(b"x" * 5_000)
+    (folders[2] / "b").hardlink_to(folders[1] / "b")
+    space = FreedSpace()
+    for folder in folders:
+        space.note(folder)
+
+    assert space.sums(folders[:1]) == (0, 10_000)
+    assert space.sums(folders[:2]) == (10_000, 5_000)
+    assert space.sums(folders) == (15_000, 0)
