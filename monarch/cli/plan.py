@@ -18,6 +18,7 @@ from monarch.errors import UsageError
 
 if TYPE_CHECKING:
     from monarch.catalog.inventory import MappedRoot
+    from monarch.cli.plan_sharing import PlannedSharing
     from monarch.cli.plan_simulation import TierRoom
     from monarch.config import Config
     from monarch.origins.dataset import Indexed
@@ -113,14 +114,19 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
     names = _names(options["nodes"], config)
     mode = options["mode"] or _mode(config)
     tiers = _tiers(options["capacity"], config)
-    nodes = _cluster(names, options["capacity"], options["tiers"], tiers)
     dataset = _dataset(options, config)
+    sharing = _sharing(options, config, dataset) if len(names) == 1 else None
+    if sharing is not None:
+        tiers = sharing.rooms(tiers)
+    nodes = _cluster(names, options["capacity"], options["tiers"], tiers)
     copies = None if options["mode"] else config.peers.copies
     placement = _place(nodes, dataset, mode, copies)
     found = forecast(placement, dataset.sizes)
     description = describe(dataset.names, found, mode, placement.copies, epochs)
     if options["capacity"] is None:
         description["notes"] = _notes(config, left=found.left_bytes > 0)
+    if sharing is not None:
+        sharing.describe(description)
     if dataset.links:
         description.setdefault("notes", []).append(f"names: {dataset.links}")
     parts = plan_parts(description)
@@ -268,6 +274,17 @@ def _tier_bytes(config: Config) -> list[int]:
     return rooms
 
 
+def _sharing(
+    options: dict[str, Any], config: Config, dataset: PlannedDataset
+) -> PlannedSharing | None:
+    """Return what running jobs of this node have of the dataset; None: nothing."""
+    from monarch.cli.plan_sharing import planned_sharing
+
+    if options["capacity"] is not None or config.share != "on" or not dataset.roots:
+        return None
+    return planned_sharing(config, dataset.roots, dataset.sizes, dataset.large_above)
+
+
 # -- the dataset --------------------------------------------------------------------
 
 
@@ -281,6 +298,7 @@ class PlannedDataset:
     large_above: int
     digest: int
     links: str = ""
+    roots: Sequence[MappedRoot] = ()
 
 
 def _dataset(options: dict[str, Any], config: Config) -> PlannedDataset:
@@ -312,7 +330,9 @@ def _dataset(options: dict[str, Any], config: Config) -> PlannedDataset:
     names = [os.fsdecode(root.path) for root in roots]
     sizes, firsts = inventory.sizes, inventory.extent_first
     digest, links = catalog_digest(roots), links_text(indexes)
-    return PlannedDataset(names, sizes, firsts, above_bytes, digest, links)
+    return PlannedDataset(
+        names, sizes, firsts, above_bytes, digest, links, tuple(roots)
+    )
 
 
 def _indexed_roots(

@@ -117,6 +117,29 @@ def test_list_says_what_jobs_share(runner: Runner, data: Path, verb: Verb) -> No
     second.end()
 
 
+def test_plan_says_from_which_jobs_files_can_be_linked(
+    runner: Runner, data: Path, verb: Verb
+) -> None:
+    words = ["plan", "--data", data, "--tier", "ram:256MiB", "--json"]
+    alone = json.loads(verb(*words).stdout)
+    first = Job(runner, data, "first")
+    first.wait_for_pass()
+    first.wait_for_pass()
+
+    plan = json.loads(verb(*words).stdout)
+    off = json.loads(verb(*words, "--set", "share=off").stdout)
+
+    (job,) = plan["sharing"]["jobs"]
+    assert (job["files"], job["bytes"]) == (FILES, TOTAL)
+    assert plan["sharing"]["bytes"] == TOTAL
+    assert alone["origin"]["sharded"]["bytes"] == TOTAL
+    assert plan["origin"]["sharded"]["bytes"] == 0
+    assert f"can be linked from {job['job']}" in verb(*words[:-1]).stdout
+    assert "sharing" not in alone
+    assert "sharing" not in off
+    first.end()
+
+
 def test_a_large_file_is_linked_before_fill_reaches_it(
     runner: Runner, tmp_path: Path
 ) -> None:
