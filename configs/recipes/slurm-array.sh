@@ -6,7 +6,9 @@
 # Each task of the array is a job of its own for Monarch. A task that comes to a node where
 # another one has been finds its copies: `retain` keeps them for that long after the last
 # job, and they are checked before they are used. Tasks that run on one node at the same time
-# read the dataset once together: what one has staged is linked by the others (`share`).
+# share: files up to `cold_open.wait_max` (8 MiB) are read once and stored once; the other tasks
+# link them. Each task reads and stores larger files itself, because `retain` needs their
+# checksums; leave `retain` out for datasets of large files, and they are linked as well.
 # LOCAL must outlive the job, which /tmp and /dev/shm do not everywhere
 # (job_container/tmpfs). At the end of all, to have the space back at once:
 # srun -w NODES monarch clean --retained "$LOCAL"
