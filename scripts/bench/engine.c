@@ -146,7 +146,7 @@ static struct pace time_sealed(void)
 /* print_seals - what the MAC takes by itself, of bytes that are in the CPU's cache. */
 static void print_seals(void)
 {
-    const struct extent_name name = {.bytes = board->sizes[0]};
+    const struct range_name name = {.bytes = board->sizes[0]};
     uint8_t *bytes = calloc(1, name.bytes + 1);
     struct monarch_seal seal = {0};
     struct sealing *sealing;

@@ -120,7 +120,8 @@ static int connect_to(int listener)
 
 static void ask(int fd, uint32_t file)
 {
-    struct frame_request f = frame_request_make(owner->catalog, file, file, 0);
+    const struct block_run all = {0, extent_blocks(owner->sizes[file], 0)};
+    struct frame_request f = frame_request_make(owner->catalog, file, file, all);
     CHECK(send(fd, &f, sizeof(f), MSG_NOSIGNAL) == sizeof(f));
 }
 

@@ -27,7 +27,7 @@ from support.stranger import Caller, Door, doors, rest
 
 FILES = 120
 OVERREAD_MAX = 1.02
-REQUEST = struct.Struct("<IHHQQII")
+REQUEST = struct.Struct("<IBBBBQQIIII")
 REPLY_BYTES = DTYPES["frame_reply"].itemsize
 REQUEST_MAGIC = 0x5251504D
 
@@ -111,14 +111,15 @@ def catalog_digest(node: Node) -> int:
 def requests(digest: int) -> Iterator[bytes]:
     """What no peer of ours asks of a data plane."""
     rng = random.Random(6)
-    yield REQUEST.pack(REQUEST_MAGIC, 1, 0, 7, digest ^ 1, 0, 0)
-    for file, extent in ((2**32 - 1, 0), (0, 2**32 - 1), (FILES, 0), (0, 1)):
+    yield REQUEST.pack(REQUEST_MAGIC, 1, 1, 0, 0, 7, digest ^ 1, 0, 0, 0, 0)
+    for file, first in ((2**32 - 1, 0), (0, 2**32 - 1), (FILES, 0), (0, 1)):
         for spoken in (digest, digest ^ 1):
-            yield REQUEST.pack(REQUEST_MAGIC, 1, 0, 7, spoken, file, extent)
-    yield REQUEST.pack(REQUEST_MAGIC, 9, 9, 7, 0, 0, 0)
-    yield REQUEST.pack(0, 1, 0, 7, 0, 0, 0)
+            yield REQUEST.pack(REQUEST_MAGIC, 1, 1, 0, 0, 7, spoken, file, first, 0, 0)
+    for what in ((0, 0, 0), (2, 2, 0), (1, 0, 0), (1, 33, 0), (1, 1, 4)):
+        yield REQUEST.pack(REQUEST_MAGIC, *what, 0, 7, digest, 0, 0, 0, 0)
+    yield REQUEST.pack(0, 1, 1, 0, 0, 7, digest, 0, 0, 0, 0)
     for _ in range(100):
-        yield rng.randbytes(rng.choice([1, 31, 32, 33, 4096]))
+        yield rng.randbytes(rng.choice([1, 39, 40, 41, 4096]))
 
 
 def test_a_node_that_lies_gets_no_byte_of_a_file(make_cluster):

@@ -92,10 +92,11 @@ def test_all_layouts_are_those_of_this_machine(told: str) -> None:
 
 def test_frames_are_little_endian_and_without_gaps(told: str) -> None:
     ids = 0x0102030405060708, 0x11121314, 0x21222324
-    request = struct.pack("<4sBBBBQQ", b"MPQR", 2, 3, 5, 1, ids[0], 0xFEDCBA9876543210)
+    request = struct.pack("<4sBBBBQQ", b"MPQR", 3, 5, 1, 0, ids[0], 0xFEDCBA9876543210)
     request += struct.pack("<IIII", *ids[1:], 0x51525354, 0)
     reply = struct.pack("<4siQII", b"MPRS", -11, *ids)
     reply += struct.pack("<QQ", 0x3132333435363738, 0x4142434445464748)
+    reply += struct.pack("<Q", 0x6162636465666768)
     reply += struct.pack("<III", 0xFFFFFFFF, 0xFFFFFFFF, 0)
     lines = dict(line.split(" ", 1) for line in told.splitlines() if line)
 

@@ -51,7 +51,7 @@ ENUMS = {
     "monarch_destination": Destination,
 }
 # Values that a process holds for itself, or that stand in files.
-LOCAL = {"change_seen", "pack_list", "pack_tail", "state_watch", "extent_name"}
+LOCAL = {"change_seen", "pack_list", "pack_tail", "state_watch", "range_name"}
 UNITS = {"opens", "bytes", "calls", "marks"}
 
 

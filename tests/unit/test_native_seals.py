@@ -20,6 +20,7 @@ from unit.test_native_staging import SIZES, Job, make_job, next_completions
 
 KEY = bytes(range(32))
 EXTENT_BYTES = native.CONSTANTS["EXTENT_BYTES"]
+BLOCK_BYTES = native.CONSTANTS["BLOCK_BYTES"]
 ASK = "from monarch import native; print(native.seal_library())"
 PRIME = 2**130 - 5
 CLAMP = 0x0FFFFFFC0FFFFFFC0FFFFFFC0FFFFFFF
@@ -72,8 +73,10 @@ def tag_of(key: bytes, nonce: bytes, message: bytes) -> bytes:
 
 def message_of(digest: int, file: int, extent: int, content: bytes) -> bytes:
     """What the seal of an Extent covers."""
-    name = struct.pack("<16sQIIQQ", b"monarch extent", digest, file, extent,
-                       len(content), 0)  # fmt: skip
+    blocks = max(1, -(-len(content) // BLOCK_BYTES))
+    first = extent * EXTENT_BYTES // BLOCK_BYTES
+    name = struct.pack("<16sQIIQQ", b"monarch extent", digest, file, first,
+                       len(content), blocks)  # fmt: skip
     return name + content
 
 

@@ -67,6 +67,12 @@ static inline uint32_t blocks_of(uint64_t size)
     return (uint32_t)((size + BLOCK_BYTES - 1) / BLOCK_BYTES);
 }
 
+/* extent_blocks - the number of Blocks of an Extent; that of an empty File has one. */
+static inline uint32_t extent_blocks(uint64_t size, uint32_t extent)
+{
+    return size ? blocks_of(extent_bytes(size, extent)) : 1;
+}
+
 /* pages_of - the number of Pages of a File. */
 static inline uint32_t pages_of(uint64_t size)
 {

@@ -31,7 +31,7 @@ from monarch.peers.protocol.messages import (
     parse_message,
 )
 
-VERSION: Final = 4
+VERSION: Final = 5
 MAGIC: Final = b"MnCt"
 NONCE_BYTES: Final = 32
 TAG_BYTES: Final = 16

@@ -28,10 +28,11 @@ static void begin(void)
 
 static void ask(int fd, uint32_t extent)
 {
-    struct frame_request f = frame_request_make(pair.owner->catalog, extent, LARGE,
-                                                extent);
+    struct frame_request f = ask_extent(pair.owner, extent, LARGE, extent);
     CHECK(send(fd, &f, sizeof(f), 0) == sizeof(f));
 }
+
+static uint64_t replica; /* that the last answer names */
 
 /* answered - asks for an Extent; the status of the answer, whose bytes go to `bytes`. */
 static int answered(int fd, uint32_t extent, uint8_t *bytes)
@@ -40,7 +41,8 @@ static int answered(int fd, uint32_t extent, uint8_t *bytes)
     ask(fd, extent);
     while (head.status == -EINPROGRESS)
         CHECK(recv(fd, &head, sizeof(head), MSG_WAITALL) == sizeof(head));
-    CHECK(head.extent == extent);
+    CHECK(head.first == extent * EXTENT_BLOCKS);
+    replica = head.replica;
     if (head.size)
         CHECK(recv(fd, bytes, head.size, MSG_WAITALL) == (ssize_t)head.size);
     return head.status;
@@ -64,7 +66,7 @@ static void replace(uint8_t fill)
     make_ready(pair.owner, LARGE);
 }
 
-static void a_fetch_is_of_one_replica(void)
+static void an_answer_names_its_replica(void)
 {
     uint8_t *bytes = malloc(EXTENT_BYTES);
     struct ends ends = ends_local();
@@ -72,12 +74,14 @@ static void a_fetch_is_of_one_replica(void)
     replace('1');
     CHECK(monarch_server_adopt(pair.server, 1, ends.serves) == 0);
     CHECK(answered(ends.asks, 0, bytes) == 0 && bytes[0] == '1');
+    uint64_t first = replica;
     CHECK(answered(ends.asks, 1, bytes) == 0 && bytes[0] == '1');
+    CHECK(first && replica == first);
     replace('2');
-    CHECK(answered(ends.asks, 2, bytes) == -EAGAIN);
-    CHECK(answered(ends.asks, 1, bytes) == -EAGAIN);
-    for (uint32_t extent = 0; extent < 3; extent++)
+    for (uint32_t extent = 0; extent < 3; extent++) {
         CHECK(answered(ends.asks, extent, bytes) == 0 && bytes[0] == '2');
+        CHECK(replica && replica != first);
+    }
     close(ends.asks);
     free(bytes);
     pair_free(&pair);
@@ -104,35 +108,60 @@ static void nothing_more_is_given_of_a_marked_file(bool whole_root)
 
 /* ---- one who gives, played by the test -------------------------------------------- */
 
-static void a_fetch_ends_at_the_mark(void)
+struct fetching { /* of LARGE, from a peer that has given its first Extent */
+    struct ends ends;
+    struct frame_reply next; /* the head of the second one */
+};
+
+static struct fetching begin_fetch(void)
 {
     uint8_t *bytes = calloc(1, EXTENT_BYTES);
-    struct ends ends = ends_local();
+    struct fetching f = {.ends = ends_local()};
+    char path[512];
     begin();
     make_ready(pair.owner, LARGE); /* for its checksums */
-    CHECK(monarch_receiver_connect(pair.receiver, OWNER, ends.asks) == 0);
+    CHECK(monarch_receiver_connect(pair.receiver, OWNER, f.ends.asks) == 0);
     pair_submit(&pair, LARGE);
-    struct frame_request first = take_request(ends.serves);
-    struct frame_request second = take_request(ends.serves);
+    struct frame_request first = take_request(f.ends.serves);
+    struct frame_request second = take_request(f.ends.serves);
     struct frame_reply head = reply_to(&first);
     head.size = EXTENT_BYTES;
     head.digest = pair.owner->digests[pair.owner->digest_first[LARGE]];
-    char path[512];
+    head.replica = 1;
     board_replica_path(pair.owner, LARGE, path);
-    FILE *replica = fopen(path, "rb");
-    CHECK(replica && fread(bytes, 1, EXTENT_BYTES, replica) == EXTENT_BYTES);
-    fclose(replica);
-    put_reply(ends.serves, &head, bytes);
-    mark(&pair.asker->flags->written[LARGE]);
-    head = reply_to(&second);
-    head.size = EXTENT_BYTES;
-    CHECK(send(ends.serves, &head, sizeof(head), 0) == sizeof(head));
-    struct monarch_completion a = pair_wait(&pair); /* before its bytes come */
-    CHECK(a.status == -ESTALE && a.step == MONARCH_STEP_ORDER);
-    CHECK(nothing_published(pair.asker, LARGE));
-    close(ends.serves);
+    FILE *file = fopen(path, "rb");
+    CHECK(file && fread(bytes, 1, EXTENT_BYTES, file) == EXTENT_BYTES);
+    fclose(file);
+    put_reply(f.ends.serves, &head, bytes);
     free(bytes);
+    f.next = reply_to(&second);
+    f.next.size = EXTENT_BYTES;
+    return f;
+}
+
+/* end_fetch - it ends when the head of the second Extent has come, before its bytes do. */
+static void end_fetch(struct fetching *f, int status, uint8_t step)
+{
+    CHECK(send(f->ends.serves, &f->next, sizeof(f->next), 0) == sizeof(f->next));
+    struct monarch_completion a = pair_wait(&pair);
+    CHECK(a.status == status && a.step == step);
+    CHECK(nothing_published(pair.asker, LARGE));
+    close(f->ends.serves);
     pair_free(&pair);
+}
+
+static void a_fetch_ends_at_the_mark(void)
+{
+    struct fetching f = begin_fetch();
+    mark(&pair.asker->flags->written[LARGE]);
+    end_fetch(&f, -ESTALE, MONARCH_STEP_ORDER);
+}
+
+static void a_fetch_is_of_one_replica(void)
+{
+    struct fetching f = begin_fetch();
+    f.next.replica = 2;
+    end_fetch(&f, -EAGAIN, MONARCH_STEP_READ);
 }
 
 /* ---- a copy of the origin ---------------------------------------------------------- */
@@ -162,6 +191,7 @@ static void a_copy_ends_at_the_mark(uint8_t kind)
 int main(void)
 {
     unsigned before = descriptors_open();
+    an_answer_names_its_replica();
     a_fetch_is_of_one_replica();
     nothing_more_is_given_of_a_marked_file(false);
     nothing_more_is_given_of_a_marked_file(true);

@@ -304,15 +304,14 @@ struct frame_request played_take(int fd)
 {
     struct frame_request f;
     CHECK(recv(fd, &f, sizeof(f), MSG_WAITALL) == sizeof(f));
-    CHECK(f.magic == FRAME_REQUEST_MAGIC && f.kind >= FRAME_BLOCKS);
+    CHECK(f.magic == FRAME_REQUEST_MAGIC && f.blocks <= FRAME_BLOCKS_MAX);
     return f;
 }
 
 /* seal - as a node of the job does, where the nodes make seals. */
 static void seal(struct nodes *n, struct blocks_reply *a, uint32_t blocks)
 {
-    const struct extent_name name = {a->head.file, a->head.extent, a->head.size,
-                                     blocks};
+    const struct range_name name = {a->head.file, a->head.first, a->head.size, blocks};
     struct sealer *sealer;
     if (!n->receives.sealed) {
         a->head.digest = xxh3(a->bytes, a->head.size, 0);
@@ -329,12 +328,12 @@ struct blocks_reply played_right(struct nodes *n, const struct frame_request *as
 {
     char path[512];
     struct blocks_reply a = {.head = reply_to(asked)};
-    a.head.size = blocks_bytes(LARGE_BYTES, asked->extent, asked->blocks);
+    a.head.size = blocks_bytes(LARGE_BYTES, asked->first, asked->blocks);
     a.bytes = malloc(a.head.size);
     board_origin_path(n->owner.board, 0, path);
     int fd = open(path, O_RDONLY);
     CHECK(fd >= 0 && a.bytes);
-    CHECK(pread(fd, a.bytes, a.head.size, (off_t)asked->extent * BLOCK_BYTES) ==
+    CHECK(pread(fd, a.bytes, a.head.size, (off_t)asked->first * BLOCK_BYTES) ==
           (ssize_t)a.head.size);
     close(fd);
     seal(n, &a, asked->blocks);
@@ -367,12 +366,11 @@ int played_ask(struct nodes *n)
 void played_send(int fd, uint32_t first, uint8_t count, uint8_t wanted, uint8_t flags)
 {
     const struct frame_request f = {.magic = FRAME_REQUEST_MAGIC,
-                                    .kind = FRAME_BLOCKS,
                                     .blocks = count,
                                     .wanted = wanted,
                                     .flags = flags,
                                     .id = first,
-                                    .extent = first};
+                                    .first = first};
     CHECK(send(fd, &f, sizeof(f), MSG_NOSIGNAL) == sizeof(f));
 }
 

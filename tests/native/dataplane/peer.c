@@ -198,8 +198,17 @@ struct frame_request take_request(int fd)
 {
     struct frame_request f;
     CHECK(recv(fd, &f, sizeof(f), MSG_WAITALL) == sizeof(f));
-    CHECK(f.magic == FRAME_REQUEST_MAGIC && f.kind == FRAME_EXTENT);
+    CHECK(f.magic == FRAME_REQUEST_MAGIC && f.first % EXTENT_BLOCKS == 0 && !f.packing);
     return f;
+}
+
+struct frame_request ask_extent(struct board *b, uint64_t id, uint32_t file,
+                                uint32_t extent)
+{
+    const uint64_t size = file < b->files ? b->sizes[file] : 0;
+    const uint32_t most = extent < extents_of(size) ? extent_blocks(size, extent) : 1;
+    return frame_request_make(b->catalog, id, file,
+                              (struct block_run){extent * EXTENT_BLOCKS, most});
 }
 
 void put_reply(int fd, const struct frame_reply *head, const void *bytes)
@@ -212,5 +221,5 @@ void put_reply(int fd, const struct frame_reply *head, const void *bytes)
 struct frame_reply reply_to(const struct frame_request *f)
 {
     return (struct frame_reply){
-        .magic = FRAME_REPLY_MAGIC, .id = f->id, .file = f->file, .extent = f->extent};
+        .magic = FRAME_REPLY_MAGIC, .id = f->id, .file = f->file, .first = f->first};
 }

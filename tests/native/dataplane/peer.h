@@ -48,6 +48,8 @@ unsigned descriptors_open(void);
 
 /* A peer that the test plays itself. */
 struct frame_request take_request(int fd);
+struct frame_request ask_extent(struct board *b, uint64_t id, uint32_t file,
+                                uint32_t extent);
 void put_reply(int fd, const struct frame_reply *head, const void *bytes);
 struct frame_reply reply_to(const struct frame_request *f);
 

@@ -64,7 +64,7 @@ static void change_a_byte_alike(struct blocks_reply *a)
 /* give_others - other Blocks, with the seal that they have. */
 static void give_others(struct blocks_reply *a)
 {
-    const struct frame_request others = {.extent = FIRST + COUNT, .blocks = COUNT};
+    const struct frame_request others = {.first = FIRST + COUNT, .blocks = COUNT};
     struct frame_reply head = a->head;
     free(a->bytes);
     *a = played_right(&nodes, &others);
@@ -75,7 +75,7 @@ static void give_others(struct blocks_reply *a)
 
 static void name_others(struct blocks_reply *a)
 {
-    a->head.extent++;
+    a->head.first++;
 }
 
 static void give_fewer(struct blocks_reply *a)
@@ -110,7 +110,7 @@ static void what_is_forged_is_refused(const struct forgery *f, uint16_t next)
     int fd = played_connect(&nodes);
     node_ask(&nodes.asker, 0, FIRST, COUNT);
     struct frame_request asked = played_take(fd);
-    CHECK(asked.extent == FIRST && asked.blocks == COUNT);
+    CHECK(asked.first == FIRST && asked.blocks == COUNT);
     struct blocks_reply a = played_right(&nodes, &asked);
     f->change(&a);
     played_give(fd, &a);

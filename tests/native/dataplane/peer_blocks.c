@@ -163,7 +163,7 @@ static void replies_may_come_in_any_order(void)
             asked[i] = played_take(fd);
             CHECK(asked[i].blocks == FRAME_BLOCKS_MAX && !asked[i].flags);
             CHECK(asked[i].wanted == wanted - i * FRAME_BLOCKS_MAX);
-            CHECK(asked[i].extent == (uint32_t)EXTENT_BLOCKS - asked[i].wanted);
+            CHECK(asked[i].first == (uint32_t)EXTENT_BLOCKS - asked[i].wanted);
         }
         for (int i = 4; i-- > 0;) {
             struct blocks_reply a = played_right(&nodes, &asked[i]);
@@ -193,7 +193,7 @@ static void what_no_program_waits_for_is_no_demand(void)
     played_send(fd, 8, 2, 2, FRAME_UNASKED);
     played_is_known(fd);
     played_send(fd, 40, 1, 1, 0); /* demand overtakes it */
-    CHECK(played_answer(fd, bytes).extent == 40 && node_present(&nodes.owner) == 1);
+    CHECK(played_answer(fd, bytes).first == 40 && node_present(&nodes.owner) == 1);
     while (!tells_demand())
         poll(NULL, 0, 1);
     monarch_engine_set_background(nodes.owner.board->engine, 1, 1);
@@ -236,7 +236,7 @@ static void fill_asks_without_demand(void)
     int fd = played_connect(&nodes);
     fill_all();
     struct frame_request asked = played_take(fd);
-    CHECK(asked.flags == FRAME_UNASKED && asked.extent == 0);
+    CHECK(asked.flags == FRAME_UNASKED && asked.first == 0);
     close(fd);
     struct monarch_completion done = nodes_failed(&nodes);
     CHECK(done.status == -ECONNRESET && (done.kind & MONARCH_BACKGROUND));
@@ -253,12 +253,12 @@ static void what_own_fill_has_asked_for_is_told_as_wanted(void)
     int fd = played_connect(&nodes);
     fill_all();
     struct frame_request asked = played_take(fd);
-    CHECK(asked.kind == FRAME_BLOCKS && asked.flags == FRAME_UNASKED);
+    CHECK(asked.flags == FRAME_UNASKED);
     node_ask(&nodes.asker, 0, 10, 2);
     do
         asked = played_take(fd);
-    while (asked.kind == FRAME_BLOCKS && asked.flags == FRAME_UNASKED);
-    CHECK(asked.kind == FRAME_WANTED && asked.extent == 0);
+    while (asked.flags == FRAME_UNASKED);
+    CHECK(asked.flags == FRAME_WANTED && asked.first == 0);
     CHECK(asked.wanted == EXTENT_BLOCKS);
     close(fd);
     node_read(&nodes.asker, 0, 10, 2);

@@ -70,8 +70,10 @@ static void a_flipped_byte_is_detected(void)
 {
     const uint64_t head = sizeof(struct frame_reply);
     const uint64_t seal = offsetof(struct frame_reply, seal);
-    const uint64_t places[] = {0,  4,    8,           16,   24,       32,
-                               40, head, head + 5000, seal, head - 1, head + SMALL - 1};
+    const uint64_t ready = offsetof(struct frame_reply, ready);
+    const uint64_t places[] = {0,           4,    8,        16,
+                               24,          32,   ready,    head,
+                               head + 5000, seal, head - 1, head + SMALL - 1};
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         bool in_seal = places[i] >= seal && places[i] < head;
         bool in_digest = places[i] >= 32 && places[i] < 40;
@@ -186,11 +188,12 @@ static void extents_out_of_order_end_the_connection(void)
     struct ends ends = ends_local();
     CHECK(monarch_receiver_connect(pair.receiver, OWNER, ends.asks) == 0);
     pair_submit(&pair, 0);
-    CHECK(take_request(ends.serves).extent == 0);
+    CHECK(take_request(ends.serves).first == 0);
     struct frame_request f = take_request(ends.serves);
     struct frame_reply head = reply_to(&f);
     head.size = EXTENT_BYTES;
-    CHECK(f.extent == 1 && send(ends.serves, &head, sizeof(head), 0) == sizeof(head));
+    CHECK(f.first == EXTENT_BLOCKS);
+    CHECK(send(ends.serves, &head, sizeof(head), 0) == sizeof(head));
     CHECK(pair_wait(&pair).status == -EPROTO);
     close(ends.serves);
     pair_free(&pair);
@@ -248,8 +251,7 @@ static void a_server_may_stop_while_it_sends(void)
     struct ends ends = ends_local();
     CHECK(monarch_server_adopt(pair.server, 1, ends.serves) == 0);
     for (uint32_t extent = 0; extent < 3; extent++) {
-        struct frame_request f = frame_request_make(pair.owner->catalog, extent, 0,
-                                                    extent);
+        struct frame_request f = ask_extent(pair.owner, extent, 0, extent);
         CHECK(send(ends.asks, &f, sizeof(f), 0) == sizeof(f));
     }
     struct frame_reply head;

@@ -110,7 +110,8 @@ static void change_a_byte_and_leave_no_seal(struct answer *a,
 /* seal_by_another_key - as a stranger would, who knows all but the secret. */
 static void seal_by_another_key(struct answer *a, const struct frame_request *asked)
 {
-    const struct extent_name name = {asked->file, asked->extent, a->head.size, 0};
+    const struct range_name name = {asked->file, asked->first, a->head.size,
+                                    asked->blocks};
     const uint8_t key[SEAL_KEY_BYTES] = {0};
     struct sealing *sealing;
     struct sealer *sealer;
@@ -124,17 +125,17 @@ static void seal_by_another_key(struct answer *a, const struct frame_request *as
 
 /* give_another - another true answer, with its seal, in place of the one asked for. */
 static void give_another(struct answer *a, const struct frame_request *asked,
-                         uint32_t file, uint32_t extent)
+                         uint32_t file, uint32_t first)
 {
     for (int i = 0; i < seen_count; i++) {
-        if (seen[i].head.file != file || seen[i].head.extent != extent)
+        if (seen[i].head.file != file || seen[i].head.first != first)
             continue;
         CHECK(a->head.size == seen[i].head.size);
         memcpy(a->bytes, seen[i].bytes, a->head.size);
         a->head = seen[i].head;
         a->head.id = asked->id;
         a->head.file = asked->file;
-        a->head.extent = asked->extent;
+        a->head.first = asked->first;
         return;
     }
 }
@@ -146,7 +147,7 @@ static void give_another_file(struct answer *a, const struct frame_request *aske
 
 static void give_another_extent(struct answer *a, const struct frame_request *asked)
 {
-    give_another(a, asked, asked->file, !asked->extent);
+    give_another(a, asked, asked->file, asked->first ? 0 : EXTENT_BLOCKS);
 }
 
 /* is_published - the File is there, right or wrong. */

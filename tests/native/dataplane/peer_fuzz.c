@@ -11,39 +11,26 @@ static const uint64_t sizes[FILES] = {0, 5000, 2 * EXTENT_BYTES + 1};
 
 static void expect_true_request(const struct frame_request *f)
 {
-    CHECK(f->file < FILES);
-    if (f->kind == FRAME_PACKED)
-        CHECK(f->packing && sizes[f->file] && sizes[f->file] <= EXTENT_BYTES);
-    else if (f->kind == FRAME_EXTENT)
-        CHECK(f->extent < extents_of(sizes[f->file]));
-    else
-        CHECK((uint64_t)f->extent * BLOCK_BYTES < sizes[f->file]);
-}
-
-static uint64_t most_bytes(const struct frame_request *asked)
-{
-    uint64_t size = sizes[asked->file];
-    if (asked->kind == FRAME_BLOCKS)
-        return blocks_bytes(size, asked->extent, asked->blocks);
-    if (asked->kind == FRAME_PACKED)
-        return size + frame_least_bytes(size);
-    return extent_bytes(size, asked->extent);
+    CHECK(f->file < FILES && f->blocks);
+    uint64_t size = sizes[f->file], end = (uint64_t)f->first + f->blocks;
+    CHECK(end <= (size ? blocks_of(size) : 1));
+    CHECK(f->first / EXTENT_BLOCKS == (end - 1) / EXTENT_BLOCKS);
 }
 
 static void expect_true_reply(const struct frame_request *asked,
                               const struct frame_reply *f)
 {
-    CHECK(f->file == asked->file && f->extent == asked->extent && f->id == asked->id);
+    const struct block_run pieces = frame_pieces_range(asked);
+    uint64_t size = sizes[asked->file];
+    uint64_t plain = blocks_bytes(size, pieces.first, pieces.count);
+    CHECK(f->file == asked->file && f->first == asked->first && f->id == asked->id);
     CHECK(!f->ready || f->ready == FRAME_READY);
     if (f->status)
         CHECK(f->status < 0 && !f->size);
     else if (f->packed)
-        CHECK(asked->packing && f->size &&
-              f->size <=
-                  (asked->kind == FRAME_BLOCKS ? CHUNK_BYTES : most_bytes(asked)));
+        CHECK(asked->packing && f->size && f->size <= plain + frame_least_bytes(plain));
     else
-        CHECK(f->size ==
-              (asked->kind == FRAME_PACKED ? sizes[f->file] : most_bytes(asked)));
+        CHECK(f->size == blocks_bytes(size, asked->first, asked->blocks));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

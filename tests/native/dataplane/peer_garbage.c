@@ -40,10 +40,10 @@ static size_t noise(uint8_t *out)
 /* name_blocks - makes it a request for Blocks, or tells that some are wanted. */
 static void name_blocks(struct frame_request *f)
 {
-    f->kind = next_random() % 2 ? FRAME_BLOCKS : FRAME_WANTED;
     f->blocks = 1 + next_random() % 2;
     f->wanted = f->blocks + next_random() % 2;
     f->flags = next_random() % 4 == 0 ? FRAME_UNASKED : 0;
+    f->flags |= next_random() % 2 ? FRAME_WANTED : 0;
 }
 
 /* some_requests - valid ones and damaged ones, the last one maybe cut. */
@@ -53,8 +53,7 @@ static size_t some_requests(uint8_t *out)
     for (uint64_t times = 1 + next_random() % 8; times; times--) {
         uint32_t file = (uint32_t)(next_random() % (FILES + 1));
         uint32_t extent = next_random() % 8 == 0;
-        struct frame_request f = frame_request_make(pair.owner->catalog, next_random(),
-                                                    file, extent);
+        struct frame_request f = ask_extent(pair.owner, next_random(), file, extent);
         if (next_random() % 4 == 0)
             name_blocks(&f);
         memcpy(out + n, &f, sizeof(f));

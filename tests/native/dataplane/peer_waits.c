@@ -287,7 +287,7 @@ static void a_peer_that_takes_nothing_is_let_go(void)
     make_ready(pair.owner, 0);
     struct ends ends = ends_local();
     CHECK(monarch_server_adopt(pair.server, 1, ends.serves) == 0);
-    struct frame_request f = frame_request_make(pair.owner->catalog, 9, 0, 0);
+    struct frame_request f = ask_extent(pair.owner, 9, 0, 0);
     CHECK(send(ends.asks, &f, sizeof(f), 0) == sizeof(f));
     while (pair_served(&pair).requests == 0)
         poll(NULL, 0, 1);
@@ -305,7 +305,7 @@ static void more_requests_than_the_server_takes_stay_in_the_socket(void)
     struct ends ends = ends_local();
     CHECK(monarch_server_adopt(pair.server, 1, ends.serves) == 0);
     for (uint32_t i = 0; i < ASKED; i++) {
-        struct frame_request f = frame_request_make(pair.owner->catalog, i, i, 0);
+        struct frame_request f = ask_extent(pair.owner, i, i, 0);
         CHECK(send(ends.asks, &f, sizeof(f), 0) == sizeof(f));
     }
     wait_asked(63);

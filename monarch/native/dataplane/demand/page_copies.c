@@ -110,7 +110,7 @@ static int finish_extent(struct demand *d, struct transfer *t, uint32_t extent,
     t->sum.at = d->transfers->options.digests +
                 d->transfers->options.digest_first[t->order.file] + extent;
     t->sum.chain = 0;
-    int rc = extent_begin(d->transfers, t, NULL);
+    int rc = extent_begin(d->transfers, t);
     while (!rc && t->read.offset < end) {
         uint64_t left = end - t->read.offset;
         size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
@@ -118,7 +118,7 @@ static int finish_extent(struct demand *d, struct transfer *t, uint32_t extent,
         rc = rc ? rc : extent_add(d->transfers, t, buffer, n);
         t->read.offset += n;
     }
-    rc = rc ? rc : extent_end(t);
+    rc = rc ? rc : sum_end(&t->sum);
     if (!rc)
         extent_store(d->transfers, t);
     return rc;

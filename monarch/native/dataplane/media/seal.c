@@ -159,7 +159,7 @@ struct sealer {
 struct preface { /* authenticated before the bytes, little-endian */
     char label[16];
     uint64_t catalog_digest;
-    uint32_t file, extent;
+    uint32_t file, first;
     uint64_t bytes, blocks;
 };
 
@@ -273,13 +273,13 @@ const char *monarch_seal_library(void)
 }
 
 /* seal_begin - begins the seal of an Extent under the nonce of `seal`. */
-int seal_begin(struct sealer *s, const struct extent_name *name,
+int seal_begin(struct sealer *s, const struct range_name *name,
                const struct monarch_seal *seal, struct sealing **out)
 {
     const struct preface preface = {.label = "monarch extent",
                                     .catalog_digest = s->catalog_digest,
                                     .file = name->file,
-                                    .extent = name->extent,
+                                    .first = name->first,
                                     .bytes = name->bytes,
                                     .blocks = name->blocks};
     *out = take(s);
@@ -307,7 +307,7 @@ int seal_end(struct sealing **g, uint8_t tag[SEAL_TAG_BYTES])
 }
 
 /* seal_make - writes the tag of all its bytes, under the nonce of `seal`. */
-int seal_make(struct sealer *s, const struct extent_name *name, const void *bytes,
+int seal_make(struct sealer *s, const struct range_name *name, const void *bytes,
               struct monarch_seal *seal)
 {
     struct sealing *g;

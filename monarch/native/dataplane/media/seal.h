@@ -23,21 +23,21 @@ MONARCH_API const char *monarch_seal_library(void);
 struct sealer;  /* the key of the job, and contexts with it */
 struct sealing; /* one seal in progress */
 
-struct extent_name { /* which bytes the seal covers */
-    uint32_t file, extent;
+struct range_name { /* which bytes the seal covers: Blocks of a File */
+    uint32_t file, first;
     uint64_t bytes;
-    uint64_t blocks; /* 0: a whole Extent; else so many from Block `extent` on */
+    uint64_t blocks; /* how many; higher bits: how they are packed, see wire.h */
 };
 
 int sealer_new(const uint8_t *key, uint64_t catalog_digest, struct sealer **out);
 void sealer_free(struct sealer *s);
 
 int seal_nonce(struct monarch_seal *seal);
-int seal_begin(struct sealer *s, const struct extent_name *name,
+int seal_begin(struct sealer *s, const struct range_name *name,
                const struct monarch_seal *seal, struct sealing **out);
 int seal_add(struct sealing *g, const void *bytes, size_t n);
 int seal_end(struct sealing **g, uint8_t tag[SEAL_TAG_BYTES]);
-int seal_make(struct sealer *s, const struct extent_name *name, const void *bytes,
+int seal_make(struct sealer *s, const struct range_name *name, const void *bytes,
               struct monarch_seal *seal);
 void seal_drop(struct sealing **g);
 bool seal_same(const uint8_t *a, const uint8_t *b);

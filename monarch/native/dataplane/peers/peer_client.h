@@ -11,7 +11,7 @@
 
 enum {
     REQUESTS_MAX = 64,  /* of one connection without reply: the server's PIPELINE_MAX */
-    REQUESTS_AHEAD = 4, /* of them for one File */
+    REQUESTS_AHEAD = 4, /* of them for one fetch */
     IN_FLIGHT_MAX = 64, /* fetches of one connection */
     CLIENT_THREADS_MAX = 16,
     SPARES_MAX = 8,  /* buffers that a thread keeps for its connections */
@@ -34,24 +34,30 @@ struct queued_fetch { /* an order that has not begun */
     bool wanted; /* see struct fetch */
 };
 
-struct fetch { /* of one File, or of some of its Blocks */
-    struct monarch_order order;
+struct fetch { /* of a File, or of some Blocks of a large one */
     struct transfer transfer;
-    uint32_t extents, requested, received; /* or pieces of FRAME_BLOCKS_MAX Blocks */
-    uint32_t packing, packing_tier; /* it may come packed so, see packs_id(); or 0 */
+    struct block_run all;           /* that it is to bring */
+    uint32_t next, came;            /* the first Block to request; how many have come */
+    uint32_t packing, packing_tier; /* they may come packed so, see packs_id(); or 0 */
     uint32_t open;                  /* requests without reply */
     uint64_t began_ns, progress_ns;
-    uint64_t come; /* how far the peer has said to have come with the File */
+    uint64_t told;    /* how far the peer has said to have come with the File */
+    uint64_t replica; /* of the peer, whose Extents have come; or 0 */
     bool used;
     bool pending; /* the peer has acknowledged a request and not begun its reply */
     bool ended;   /* its arrival is queued; only its open requests are waited for */
     bool wanted;  /* programs wait for Blocks that fill has ordered */
-    bool tells;   /* the peer is to hear that */
 };
 
 struct sent_request {
     struct frame_request request;
     struct fetch *fetch; /* NULL: free */
+};
+
+struct coming {              /* a reply with bytes */
+    struct sent_request *of; /* NULL: none comes */
+    struct frame_reply head;
+    uint64_t left; /* bytes that have not come */
 };
 
 struct client_connection {
@@ -63,14 +69,12 @@ struct client_connection {
     struct ring queue; /* struct queued_fetch */
     struct fetch fetches[IN_FLIGHT_MAX];
     struct sent_request requests[REQUESTS_MAX];
-    uint32_t open;                /* requests without reply */
-    struct sent_request *current; /* whose bytes are coming */
-    struct frame_reply head;
-    uint64_t left; /* of these bytes */
+    uint32_t open; /* requests without reply */
+    struct coming in;
     size_t first, fill;
     uint8_t *buffer; /* NULL while there are no bytes in it */
     size_t out_bytes;
-    uint8_t out[REQUESTS_MAX * sizeof(struct frame_request)];
+    uint8_t out[(REQUESTS_MAX + IN_FLIGHT_MAX) * sizeof(struct frame_request)];
 };
 
 struct client_thread { /* and the peers that it fetches from */
@@ -116,7 +120,8 @@ int receiver_new(struct demand *d, const struct monarch_receiver_options *option
                  struct receiver **out);
 /* peer_client_connection.c */
 struct client_connection *client_new(uint32_t peer, int fd);
-bool client_want(struct client_connection *c, const struct page_want *wanted);
+bool client_want(struct receiver *r, struct client_connection *c,
+                 const struct page_want *wanted);
 int client_receive(struct receiver *r, struct client_connection *c);
 int client_send(struct receiver *r, struct client_connection *c, uint64_t now);
 bool client_silent(const struct receiver *r, const struct client_connection *c,
@@ -127,36 +132,19 @@ void client_end(struct receiver *r, struct client_connection *c, int status);
 /* peer_fetch.c */
 int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order *order,
                 uint64_t now);
-int fetch_extent_begin(struct receiver *r, struct fetch *f,
-                       const struct frame_reply *head);
-int fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
-              const uint8_t *bytes, size_t n);
-int fetch_extent_end(struct receiver *r, struct fetch *f,
-                     const struct frame_reply *head);
+bool fetch_has_requests(const struct fetch *f);
+struct frame_request fetch_request(struct receiver *r, struct fetch *f, uint64_t id);
+struct frame_request fetch_want(const struct receiver *r, const struct fetch *f);
 void fetch_end(struct receiver *r, struct fetch *f, int status);
+void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status);
 uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file,
                                 uint32_t pages);
-void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status);
 void arrivals_signal(struct receiver *r, bool all);
 
-/* packed_fetch.c */
-int fetch_check(const struct receiver *r, const struct extent_name *name,
-                const uint8_t *bytes, const struct frame_reply *head);
-void packed_fetch_request(const struct fetch *f, struct frame_request *out);
-int packed_fetch_begin(struct fetch *f, const struct frame_reply *head);
-int packed_fetch_add(struct fetch *f, const uint8_t *bytes, size_t n);
-int packed_fetch_end(struct receiver *r, struct fetch *f,
-                     const struct frame_reply *head);
-
-/* peer_block_fetch.c */
-int block_fetch_begin(struct receiver *r, struct fetch *f);
-void block_fetch_request(const struct fetch *f, uint32_t number,
-                         struct frame_request *out);
-struct frame_request block_fetch_want(const struct receiver *r, const struct fetch *f);
-int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
-                    const uint8_t *bytes);
-int block_fetch_end(struct receiver *r, struct fetch *f, int status);
-void block_fetch_refuse(struct receiver *r, const struct monarch_order *order,
-                        int status);
+/* peer_fetched.c */
+int fetched_begin(struct receiver *r, struct fetch *f, const struct coming *in);
+int fetched_add(struct receiver *r, struct fetch *f, const uint8_t *bytes, size_t n);
+int fetched_end(struct receiver *r, struct fetch *f, const struct coming *in,
+                const uint8_t *last);
 
 #endif

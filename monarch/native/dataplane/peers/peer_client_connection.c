@@ -43,81 +43,82 @@ static void close_request(struct client_connection *c, struct sent_request *a)
 }
 
 /* end_reply - the last byte of the current reply has come. */
-static void end_reply(struct receiver *r, struct client_connection *c)
+static void end_reply(struct receiver *r, struct client_connection *c,
+                      const uint8_t *last)
 {
-    struct fetch *f = c->current->fetch;
+    struct fetch *f = c->in.of->fetch;
     if (!f->ended) {
-        int rc = fetch_extent_end(r, f, &c->head);
+        int rc = fetched_end(r, f, &c->in, last);
         if (rc)
             fetch_end(r, f, rc < 0 ? rc : 0);
     }
-    close_request(c, c->current);
-    c->current = NULL;
+    close_request(c, c->in.of);
+    c->in.of = NULL;
 }
 
-/* note_come - how far the peer has come with a File. A peer that goes on is not late with
+/* note_told - how far the peer has come with a File. A peer that goes on is not late with
  * Blocks: others of the File are asked for, too. */
-static void note_come(struct receiver *r, struct fetch *f, uint64_t come)
+static void note_told(struct receiver *r, struct fetch *f, uint64_t told)
 {
-    progress_store(r->demand->job->requests, f->order.file, (uint32_t)come);
-    if (f->order.page_count && come != f->come)
+    progress_store(r->demand->job->requests, f->transfer.order.file, (uint32_t)told);
+    if (f->transfer.partial && told != f->told)
         f->progress_ns = clock_ns();
-    f->come = come;
+    f->told = told;
 }
 
 /* begin_reply - checks the header of a reply and prepares for its bytes. */
 static int begin_reply(struct receiver *r, struct client_connection *c)
 {
     struct monarch_traffic *traffic = traffic_of(r, c);
-    struct sent_request *a = &c->requests[c->head.id % REQUESTS_MAX];
+    const struct frame_reply *head = &c->in.head;
+    struct sent_request *a = &c->requests[head->id % REQUESTS_MAX];
     struct fetch *f = a->fetch;
-    if (!f || frame_check_reply(r->demand->job->catalog, &a->request, &c->head))
+    if (!f || frame_check_reply(r->demand->job->catalog, &a->request, head))
         return -EPROTO;
-    f->pending = c->head.status == -EINPROGRESS;
-    if (f->pending && c->head.digest && !f->ended)
-        note_come(r, f, c->head.digest);
+    f->pending = head->status == -EINPROGRESS;
+    if (f->pending && head->digest && !f->ended)
+        note_told(r, f, head->digest);
     if (f->pending)
         return 0;
-    if (c->head.status) {
+    if (head->status) {
         traffic_add(&traffic->refused, 1);
         if (!f->ended)
-            fetch_end(r, f, c->head.status);
+            fetch_end(r, f, head->status);
         close_request(c, a);
         return 0;
     }
-    int rc = f->ended ? 0 : fetch_extent_begin(r, f, &c->head);
+    c->in.of = a;
+    c->in.left = head->size;
+    int rc = f->ended ? 0 : fetched_begin(r, f, &c->in);
     if (rc == -EPROTO)
         return rc;
     if (rc)
         fetch_end(r, f, rc);
     traffic_add(&traffic->replies, 1);
-    c->current = a;
-    c->left = c->head.size;
-    if (!c->left)
-        end_reply(r, c);
+    if (!c->in.left)
+        end_reply(r, c, NULL);
     return 0;
 }
 
 /* wanted - how many bytes the next step needs. */
 static size_t wanted(const struct client_connection *c)
 {
-    if (!c->current)
-        return sizeof(c->head);
-    return c->left < CHUNK_BYTES ? c->left : CHUNK_BYTES;
+    if (!c->in.of)
+        return sizeof(c->in.head);
+    return c->in.left < CHUNK_BYTES ? c->in.left : CHUNK_BYTES;
 }
 
 static void take_chunk(struct receiver *r, struct client_connection *c, size_t n)
 {
-    struct fetch *f = c->current->fetch;
-    if (!f->ended) {
-        int rc = fetch_add(r, f, &c->head, c->buffer + c->first, n);
-        if (rc)
-            fetch_end(r, f, rc);
-    }
-    c->left -= n;
+    const uint8_t *bytes = c->buffer + c->first;
+    struct fetch *f = c->in.of->fetch;
+    int rc = f->ended ? 0 : fetched_add(r, f, bytes, n);
+    if (rc)
+        fetch_end(r, f, rc);
+    c->in.left -= n;
     traffic_add(&traffic_of(r, c)->bytes, n);
-    if (!c->left)
-        end_reply(r, c);
+    if (!c->in.left)
+        end_reply(r, c, bytes);
 }
 
 /* consume - processes the complete headers and chunks in the buffer. */
@@ -125,10 +126,10 @@ static int consume(struct receiver *r, struct client_connection *c)
 {
     for (size_t n; (n = wanted(c)) <= c->fill - c->first; c->first += n) {
         int rc = 0;
-        if (c->current)
+        if (c->in.of)
             take_chunk(r, c, n);
         else {
-            memcpy(&c->head, c->buffer + c->first, sizeof(c->head));
+            memcpy(&c->in.head, c->buffer + c->first, sizeof(c->in.head));
             rc = begin_reply(r, c);
         }
         if (rc)
@@ -163,7 +164,7 @@ static void return_buffer(struct client_thread *t, struct client_connection *c)
  * if they are there; the number of bytes or -errno. */
 static ssize_t receive(struct client_connection *c)
 {
-    size_t unread = c->fill - c->first, more = wanted(c) - unread + sizeof(c->head);
+    size_t unread = c->fill - c->first, more = wanted(c) - unread + sizeof(c->in.head);
     more = more < RECEIVE_PIECE ? RECEIVE_PIECE : more;
     if (!unread || c->first + unread + more > RECEIVE_BUFFER_BYTES) {
         memmove(c->buffer, c->buffer + c->first, unread);
@@ -180,53 +181,43 @@ static ssize_t receive(struct client_connection *c)
 static void note_progress(struct client_connection *c)
 {
     c->heard_ns = clock_ns();
-    if (c->current)
-        c->current->fetch->progress_ns = c->progress_ns = c->heard_ns;
+    if (c->in.of)
+        c->in.of->fetch->progress_ns = c->progress_ns = c->heard_ns;
 }
 
-/* request_extent - puts the request for the next Extent of a File into the send
- * buffer. */
-static void request_extent(struct receiver *r, struct client_connection *c,
-                           struct fetch *f, uint64_t now)
+/* put - puts a frame into the send buffer. */
+static void put(struct client_connection *c, const struct frame_request *request)
+{
+    memcpy(c->out + c->out_bytes, request, sizeof(*request));
+    c->out_bytes += sizeof(*request);
+}
+
+static bool has_room(const struct client_connection *c)
+{
+    return c->out_bytes + sizeof(struct frame_request) <= sizeof(c->out);
+}
+
+/* request_next - puts the next request of a fetch into the send buffer. */
+static void request_next(struct receiver *r, struct client_connection *c,
+                         struct fetch *f, uint64_t now)
 {
     uint32_t slot = 0;
     while (c->requests[slot].fetch)
         slot++;
     struct sent_request *a = &c->requests[slot];
     a->fetch = f;
-    a->request = frame_request_make(r->demand->job->catalog,
-                                    ++c->sequence * REQUESTS_MAX + slot, f->order.file,
-                                    f->requested);
-    if (f->order.page_count)
-        block_fetch_request(f, f->requested, &a->request);
-    else if (f->packing)
-        packed_fetch_request(f, &a->request);
-    f->requested++;
+    a->request = fetch_request(r, f, ++c->sequence * REQUESTS_MAX + slot);
     f->open++;
     if (!c->open++)
         c->heard_ns = now;
-    memcpy(c->out + c->out_bytes, &a->request, sizeof(a->request));
-    c->out_bytes += sizeof(a->request);
+    put(c, &a->request);
     traffic_add(&traffic_of(r, c)->requests, 1);
 }
 
 static bool may_request(const struct client_connection *c, const struct fetch *f)
 {
-    return f->used && !f->ended && f->requested < f->extents &&
-           f->open < REQUESTS_AHEAD && c->open < REQUESTS_MAX &&
-           c->out_bytes + sizeof(struct frame_request) <= sizeof(c->out);
-}
-
-/* tell_wanted - puts it into the send buffer that programs wait for the Blocks of a fetch. */
-static void tell_wanted(struct receiver *r, struct client_connection *c,
-                        struct fetch *f)
-{
-    struct frame_request request = block_fetch_want(r, f);
-    if (c->out_bytes + sizeof(request) > sizeof(c->out))
-        return; /* with the next requests */
-    memcpy(c->out + c->out_bytes, &request, sizeof(request));
-    c->out_bytes += sizeof(request);
-    f->tells = false;
+    return f->used && !f->ended && fetch_has_requests(f) && f->open < REQUESTS_AHEAD &&
+           c->open < REQUESTS_MAX && has_room(c);
 }
 
 static bool is_fill(const struct monarch_order *order, const struct page_want *wanted)
@@ -234,17 +225,20 @@ static bool is_fill(const struct monarch_order *order, const struct page_want *w
     return order->kind & MONARCH_BACKGROUND && order_has_pages(order, wanted);
 }
 
-/* client_want - programs wait for Blocks that fill has ordered; true: the peer is to hear
- * that. */
-bool client_want(struct client_connection *c, const struct page_want *wanted)
+/* client_want - programs wait for Blocks that fill has ordered, which the peer is to hear; true: some
+ * of them are not requested yet, or the peer has not heard it. */
+bool client_want(struct receiver *r, struct client_connection *c,
+                 const struct page_want *wanted)
 {
     bool tells = false;
     for (uint32_t i = 0; i < IN_FLIGHT_MAX; i++) {
         struct fetch *f = &c->fetches[i];
-        if (!f->used || f->ended || f->wanted || !is_fill(&f->order, wanted))
+        if (!f->used || f->ended || f->wanted || !is_fill(&f->transfer.order, wanted))
             continue;
         f->wanted = tells = true;
-        f->tells = f->requested > 0;
+        const struct frame_request told = fetch_want(r, f);
+        if (f->next > f->all.first && has_room(c))
+            put(c, &told);
     }
     for (uint32_t i = 0; i < c->queue.count; i++) {
         struct queued_fetch *w = ring_at(&c->queue, i);
@@ -273,9 +267,7 @@ int client_send(struct receiver *r, struct client_connection *c, uint64_t now)
         struct fetch *f = &c->fetches[i];
         begin_queued(r, c, f, now);
         while (may_request(c, f))
-            request_extent(r, c, f, now);
-        if (f->used && !f->ended && f->tells)
-            tell_wanted(r, c, f);
+            request_next(r, c, f, now);
     }
     if (!c->out_bytes)
         return 0;

@@ -94,7 +94,7 @@ static void want_blocks(struct client_thread *t, const struct page_want *wanted)
 {
     struct receiver *r = t->receiver;
     for (uint32_t i = t->number; i < r->options.peers; i += r->options.threads)
-        if (r->connections[i] && client_want(r->connections[i], wanted))
+        if (r->connections[i] && client_want(r, r->connections[i], wanted))
             serve_connection(r, r->connections[i], 0);
 }
 

@@ -1,117 +1,200 @@
-/* peer_fetch.c - the Transfer of one File from a peer into a Tier, and the queue of its
- * results for Python. The steps are those of a copy of the origin, with the checksum
- * and seal of the peer instead of the identity of the origin.
+/* peer_fetch.c - the Transfer of a File from a peer into a Tier, or of Blocks of a large File that
+ * it has claimed: what it asks for, and how it ends; and the queue of the results for Python.
+ *
+ * Of a File that a peer does not give, Python decides what follows. Of Blocks, the next source is
+ * asked, and at last the origin; Python hears of it, but does not decide: programs wait for some
+ * Blocks only.
  */
 #include "dataplane/peers/peer_client.h"
 
 #include <errno.h>
 
+#include "dataplane/extents/packed_extents.h"
+#include "dataplane/extents/partial.h"
 #include "dataplane/extents/table.h"
 #include "dataplane/transfers/packing.h"
-#include "shared/progress.h"
 
-/* fetch_begin - 0, or the error of the File or the Tier, see transfer_prepare(). */
-int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order *order,
-                uint64_t now)
+/* ---- its begin --------------------------------------------------------------------------- */
+
+/* enter - begins to use the partial Replica of an order for Blocks. */
+static int enter(struct receiver *r, struct fetch *f)
 {
-    *f = (struct fetch){
-        .order = *order, .used = true, .began_ns = now, .progress_ns = now};
-    transfer_init(&f->transfer, order);
-    if (order->page_count)
-        return block_fetch_begin(r, f);
-    int rc = transfer_prepare(r->demand->transfers, &f->transfer);
+    struct transfer *t = &f->transfer;
+    int rc = partial_enter(r->demand->partials, &t->order, &t->partial);
     if (rc)
         return rc;
-    f->transfer.step = MONARCH_STEP_READ;
-    f->transfer.leaves_plain = true;
-    f->extents = (uint32_t)extents_of(f->transfer.original.size);
-    f->packing = packing_wanted(r->demand->transfers, &f->transfer, &f->packing_tier);
+    table_busy(r->demand->table, true);
+    f->all = pages_blocks((struct page_run){t->order.first_page, t->order.page_count});
     return 0;
 }
 
-/* fetch_extent_begin - prepares for the bytes of an Extent. -EPROTO: it is not the next
- * one; -ESTALE: the File is marked *written*; else the temporary file cannot be
- * created. */
-int fetch_extent_begin(struct receiver *r, struct fetch *f,
-                       const struct frame_reply *head)
+/* fetch_begin - 0, or the error of the File or the Tier, see transfer_prepare(). -ECANCELED or
+ * -EAGAIN: the partial Replica has ended. */
+int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order *order,
+                uint64_t now)
 {
-    bool blocks = f->order.page_count > 0;
-    if (!blocks && !f->packing && head->extent != f->received)
-        return -EPROTO;
-    if (transfer_written(r->demand->transfers, &f->transfer)) {
-        f->transfer.step = MONARCH_STEP_ORDER; /* no failure of the peer */
-        return -ESTALE;
-    }
-    if (blocks)
-        return 0;
-    if (!f->received)
-        f->transfer.from = head->ready ? SOURCE_PEER : SOURCE_NONE;
-    if (head->packed)
-        return packed_fetch_begin(f, head);
-    bool created = f->transfer.file.fd >= 0 || f->transfer.frame;
-    int rc = created ? 0 : replica_file_create(r->demand->transfers, &f->transfer);
-    if (!rc && r->options.sealed)
-        rc = extent_begin(r->demand->transfers, &f->transfer, &head->seal);
-    return rc;
-}
-
-/* fetch_add - writes the next bytes: chunks of CHUNK_BYTES, but for the last one of an
- * Extent. A reply with Blocks is one chunk. */
-int fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
-              const uint8_t *bytes, size_t n)
-{
+    struct demand *d = r->demand;
     struct transfer *t = &f->transfer;
-    if (f->order.page_count)
-        return block_fetch_add(r, f, head, bytes);
-    if (t->came)
-        return packed_fetch_add(f, bytes, n);
-    t->spent.bytes += n;
-    int rc = extent_add(r->demand->transfers, t, bytes, n);
-    rc = rc ? rc : replica_file_write(r->demand->transfers, t, bytes, n);
-    t->read.offset += rc ? 0 : n;
-    progress_store(r->demand->job->requests, t->order.file,
-                   progress_of(t->read.offset));
-    return rc;
-}
-
-/* is_correct - a node of the job has staged these bytes as this Extent. */
-static bool is_correct(const struct receiver *r, const struct transfer *t,
-                       const struct frame_reply *head)
-{
-    if (r->options.sealed)
-        return seal_same(t->sum.seal.tag, head->seal.tag);
-    return t->sum.chain == head->digest;
-}
-
-/* fetch_extent_end - verifies an Extent. 1: it was the last one and the File is
- * published, or they were the last Blocks. -EBADMSG: the bytes were changed on the way, or no node of the job has
- * staged them. */
-int fetch_extent_end(struct receiver *r, struct fetch *f,
-                     const struct frame_reply *head)
-{
-    struct transfer *t = &f->transfer;
-    if (f->order.page_count)
-        return ++f->received == f->extents;
-    if (t->came)
-        return packed_fetch_end(r, f, head);
-    t->step = MONARCH_STEP_VERIFY;
-    int rc = extent_end(t);
+    *f = (struct fetch){.used = true, .began_ns = now, .progress_ns = now};
+    transfer_init(t, order);
+    int rc = order->page_count ? enter(r, f) : 0;
+    rc = rc ? rc : transfer_prepare(d->transfers, t);
     if (rc)
         return rc;
-    if (!is_correct(r, t, head)) {
-        traffic_add(&r->traffic[f->order.peer].corrupt, 1);
-        return -EBADMSG;
-    }
-    extent_store(r->demand->transfers, t);
     t->step = MONARCH_STEP_READ;
-    if (++f->received < f->extents)
-        return 0;
-    rc = replica_file_verify(t);
-    rc = rc ? rc : transfer_publish(r->demand->transfers, t);
-    if (packing_waits(r->demand->transfers))
-        job_ring(r->demand->job);
-    return rc ? rc : 1;
+    t->leaves_plain = !t->partial;
+    if (!t->partial)
+        f->all.count = t->original.size ? blocks_of(t->original.size) : 1;
+    if (!t->partial || !t->partial->asks_plain)
+        f->packing = packing_wanted(d->transfers, t, &f->packing_tier);
+    f->next = f->all.first;
+    return 0;
 }
+
+/* ---- its requests ------------------------------------------------------------------------ */
+
+/* fetch_has_requests - some Blocks are not asked for yet. */
+bool fetch_has_requests(const struct fetch *f)
+{
+    return f->next < f->all.first + f->all.count;
+}
+
+/* fetch_request - the next request: for an Extent of a File, or a few Blocks, by the pieces of a
+ * frame if they may come packed. */
+struct frame_request fetch_request(struct receiver *r, struct fetch *f, uint64_t id)
+{
+    const struct monarch_order *order = &f->transfer.order;
+    uint32_t left = f->all.first + f->all.count - f->next;
+    uint32_t extent = EXTENT_BLOCKS - f->next % EXTENT_BLOCKS;
+    uint32_t into = f->packing ? f->next % FRAME_BLOCKS_MAX : 0;
+    uint32_t most = f->transfer.partial ? FRAME_BLOCKS_MAX - into : extent;
+    bool unasked = order->kind & MONARCH_BACKGROUND && !(order->kind & MONARCH_HINT);
+    const struct block_run range = {f->next, left < most ? left : most};
+    struct frame_request request = frame_request_make(r->demand->job->catalog, id,
+                                                      order->file, range);
+    request.wanted = (uint8_t)(left < extent ? left : extent);
+    request.flags = unasked && !f->wanted ? FRAME_UNASKED : 0;
+    request.packing = f->packing;
+    f->next += range.count;
+    return request;
+}
+
+/* fetch_want - tells the peer that programs wait for what fill has requested. */
+struct frame_request fetch_want(const struct receiver *r, const struct fetch *f)
+{
+    const struct block_run range = {f->all.first, 1};
+    struct frame_request request = frame_request_make(r->demand->job->catalog, 0,
+                                                      f->transfer.order.file, range);
+    request.wanted = (uint8_t)f->all.count;
+    request.flags = FRAME_WANTED;
+    return request;
+}
+
+/* ---- the end of Blocks ------------------------------------------------------------------- */
+
+/* is_own - the failure is one of this node, or the File has changed. */
+static bool is_own(const struct transfer *t, int status)
+{
+    return status != -EBADMSG && t->step != MONARCH_STEP_READ;
+}
+
+/* next_source - a peer that was late is not followed by another one, for which programs
+ * would wait as long. */
+static uint8_t next_source(const struct monarch_order *order, int status)
+{
+    bool late = status == -ETIMEDOUT || status == -EAGAIN;
+    return late ? SOURCES_MAX : (uint8_t)(order->tried + 1);
+}
+
+/* was_damaged - the peer has sent a damaged piece. It is asked for plain Blocks: it finds the
+ * damage when it decodes them, and has them brought again. */
+static bool was_damaged(const struct fetch *f, int status)
+{
+    return status == -EBADMSG && f->packing && f->transfer.partial->asks_plain;
+}
+
+/* is_needless - no program runs on this node, and the connection has ended: as the job ends,
+ * nodes leave before all that programs have asked for ahead has come. Programs of other nodes
+ * that wait ask again, which ends with -ENOTCONN if the peer is still in the table. */
+static bool is_needless(struct demand *d, int status)
+{
+    return (status == -ECONNRESET || status == -ECANCELED) && fill_paused(d);
+}
+
+/* go_on - what of the claimed Blocks has not come is asked of the next source; what was for
+ * fill, or is needless, is left. */
+static void go_on(struct demand *d, struct partial *p, const struct monarch_order *from,
+                  int status, uint8_t next)
+{
+    bool leaves = (from->kind & MONARCH_BACKGROUND) || is_needless(d, status);
+    struct page_run whole = {from->first_page, from->page_count};
+    struct page_run runs[EXTENT_BLOCKS];
+    uint32_t n = partial_still_claimed(d->partials, p, whole, runs);
+    for (uint32_t i = 0; i < n; i++) {
+        struct monarch_order order = *from;
+        order.first_page = runs[i].first;
+        order.page_count = runs[i].count;
+        order.tried = next;
+        if (leaves || !partial_hand(d->partials, &order))
+            partial_unclaim(d->partials, p, runs[i], false);
+    }
+    if (leaves)
+        partial_abandon(d->partials, p);
+}
+
+/* fail - nothing of the partial Replica can be used any more; false: that is told already. */
+static bool fail(struct demand *d, struct partial *p, const struct monarch_order *from,
+                 int status)
+{
+    struct page_run whole = {from->first_page, from->page_count};
+    struct page_run runs[EXTENT_BLOCKS];
+    uint32_t n = partial_still_claimed(d->partials, p, whole, runs);
+    for (uint32_t i = 0; i < n; i++)
+        partial_unclaim(d->partials, p, runs[i], true);
+    return partial_end(d->partials, p, status);
+}
+
+/* fill_on - lets fill go on with a File whose Blocks have come. */
+static void fill_on(struct demand *d, uint32_t file)
+{
+    partial_resume(d->partials, file);
+    pthread_mutex_lock(&d->transfers->lock);
+    scheduler_call(d->transfers);
+    pthread_mutex_unlock(&d->transfers->lock);
+}
+
+/* end_blocks - returns the status that Python is to hear of. */
+static int end_blocks(struct demand *d, struct fetch *f, int status)
+{
+    struct transfer *t = &f->transfer;
+    struct partial *p = t->partial;
+    partial_return(t);
+    if (!p) /* the File has ended before */
+        return 0;
+    table_busy(d->table, false);
+    if (status && is_own(t, status))
+        status = fail(d, p, &t->order, status) ? status : 0;
+    else if (status)
+        go_on(d, p, &t->order, status,
+              was_damaged(f, status) ? t->order.tried : next_source(&t->order, status));
+    partial_leave(d->partials, p, false);
+    if (!status && (t->order.kind & MONARCH_BACKGROUND))
+        fill_on(d, t->order.file);
+    return status;
+}
+
+/* refuse_blocks - the same of an order that has not begun. */
+static void refuse_blocks(struct demand *d, const struct monarch_order *order,
+                          int status)
+{
+    struct partial *p;
+    if (partial_enter(d->partials, order, &p))
+        return;
+    go_on(d, p, order, status, next_source(order, status));
+    partial_leave(d->partials, p, false);
+}
+
+/* ---- arrivals ------------------------------------------------------------------------------ */
 
 /* arrivals_signal - makes event_fd readable if Python has arrivals to collect: `all`,
  * or a batch or a failure. Programs have been woken already. Under the lock of the
@@ -161,8 +244,8 @@ static void push_arrival(struct receiver *r, const struct monarch_completion *ar
  * requests have had their replies. */
 void fetch_end(struct receiver *r, struct fetch *f, int status)
 {
-    if (f->order.page_count)
-        status = block_fetch_end(r, f, status);
+    if (f->transfer.order.page_count)
+        status = end_blocks(r->demand, f, status);
     transfer_end(&f->transfer, status);
     f->ended = true;
     f->used = f->open > 0;
@@ -173,17 +256,13 @@ void fetch_end(struct receiver *r, struct fetch *f, int status)
 /* fetch_refuse - ends an order that has not begun. */
 void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status)
 {
+    struct transfer never;
+    transfer_init(&never, order);
+    never.step = MONARCH_STEP_READ;
     if (order->page_count)
-        block_fetch_refuse(r, order, status);
-    push_arrival(r, &(struct monarch_completion){.file = order->file,
-                                                 .tier = order->tier,
-                                                 .kind = order->kind,
-                                                 .step = MONARCH_STEP_READ,
-                                                 .peer = order->peer,
-                                                 .word = order->word,
-                                                 .status = status,
-                                                 .pages = order->page_count,
-                                                 .ended_ns = clock_ns()});
+        refuse_blocks(r->demand, order, status);
+    transfer_end(&never, status);
+    push_arrival(r, &never.completion);
 }
 
 /* monarch_receiver_event_fd - readable while arrivals wait; the receiver empties it. */

@@ -14,26 +14,18 @@ enum {
     SEND_PIECE = 1 << 20, /* bytes of one sendfile() */
     SERVER_TICK_MS = 100, /* period of -EINPROGRESS, and of requests to Python */
     CONNECTIONS_MAX = 8192,
-    FETCHES_OPEN_MAX = 64, /* Files that one peer fetches at once */
     SERVER_SPARES_MAX = 8,
 };
 
 struct pending_request {
-    uint64_t id, since_ns, forwarded_ns;
-    uint32_t file, extent;    /* or the first Block */
-    uint8_t blocks;           /* 0: it is for the Extent */
-    uint8_t wanted, flags;    /* see struct frame_request */
-    uint32_t packing;         /* the File may be sent packed so, see packs_id(); or 0 */
+    struct frame_request asked;
+    uint64_t since_ns, forwarded_ns;
+    bool whole;               /* an Extent, which is not brought in part */
     uint32_t failures;        /* of the File when the request came */
     int32_t status;           /* known already, or 0 */
     bool ready;               /* it was there when the request came */
     uint32_t come;            /* how far the File has come, where it is for Blocks */
     uint64_t acknowledged_ns; /* when the peer was last told that it is pending */
-};
-
-struct
-    fetched_file { /* a File of several Extents, and the Replica that they come from */
-    uint64_t file, stamp; /* file: its number + 1; 0 = free */
 };
 
 struct reply { /* that is being sent */
@@ -60,8 +52,6 @@ struct server_connection {
     size_t in_bytes;
     uint8_t in[PIPELINE_MAX * sizeof(struct frame_request)];
     struct pending_request pending[PIPELINE_MAX];
-    struct fetched_file fetched[FETCHES_OPEN_MAX];
-    uint32_t fetched_next; /* the slot to reuse next */
     struct reply out;
 };
 
@@ -86,29 +76,12 @@ struct server {
 int server_new(struct demand *d, const struct monarch_server_options *options,
                struct server **out);
 
-/* peer_server_blocks.c */
-bool server_blocks_there(struct server *s, const struct pending_request *p);
-void server_blocks_ask(struct server *s, const struct pending_request *p);
-void server_blocks_want(struct server *s, struct server_connection *c,
-                        const struct frame_request *f);
-int server_blocks_attach(struct server *s, const struct pending_request *p,
-                         struct reply *out);
-
-/* packed_replies.c */
-int server_certify(struct sealer *sealer, const struct extent_name *name,
-                   const uint8_t *bytes, struct frame_reply *head);
-uint8_t *server_take_buffer(struct server *s);
-void server_return_buffer(struct server *s, uint8_t **buffer);
-bool server_frame_there(struct server *s, const struct pending_request *p);
-bool server_frame_comes(struct server *s, const struct pending_request *p,
-                        uint64_t now);
-int server_frame_attach(struct server *s, const struct pending_request *p,
-                        struct reply *out);
-
-/* packed_block_replies.c */
-bool server_piece_there(struct server *s, const struct pending_request *p);
-int server_piece_attach(struct server *s, const struct pending_request *p,
-                        struct reply *out);
+/* peer_replies.c */
+bool reply_is_there(struct server *s, const struct pending_request *p, uint64_t now);
+bool reply_is_ready(struct server *s, const struct pending_request *p);
+void reply_ask(struct server *s, const struct pending_request *p);
+int reply_attach(struct server *s, const struct pending_request *p, struct reply *out);
+void reply_release(struct server *s, struct reply *out);
 
 /* peer_server_connection.c */
 int connection_read(struct server *s, struct server_connection *c);

@@ -24,44 +24,47 @@ static struct monarch_traffic *traffic_of(struct server *s,
     return &s->traffic[c->peer];
 }
 
-/* is_here - the node has the File, in a form or another. */
-static bool is_here(const struct demand *d, uint32_t file)
+/* is_whole - a request is for an Extent that is not brought in part: all others are for Blocks. */
+static bool is_whole(const struct job *job, const struct frame_request *f)
 {
-    return STATE_OF(replica_load(d->job->catalog, file)) == REPLICA_READY ||
-           (d->packs && table_comes_back(d->table, file));
+    bool large = presence_find(job->flags, f->file) >= 0;
+    return frame_is_extent(job->catalog, f) && (!large || f->blocks > FRAME_BLOCKS_MAX);
 }
 
-/* note_state - what there is of a File when a request comes. */
-static void note_state(struct server *s, struct pending_request *p)
+/* want - programs of the peer wait for Blocks now that its fill has requested. */
+static void want(struct server *s, struct server_connection *c,
+                 const struct frame_request *f)
 {
-    p->ready = p->blocks ? server_blocks_there(s, p) : is_here(s->demand, p->file);
-    p->failures = p->blocks ? partial_failures(s->demand->job, p->file) : 0;
+    const struct pending_request all = {.asked = *f};
+    for (uint32_t i = 0; i < c->pending_count; i++) {
+        struct frame_request *asked = &c->pending[i].asked;
+        if (asked->file == f->file && asked->first >= f->first &&
+            asked->first < f->first + f->wanted)
+            asked->flags &= (uint8_t)~FRAME_UNASKED;
+    }
+    reply_ask(s, &all);
 }
 
 /* take_frame - turns a frame into a pending request. */
 static int take_frame(struct server *s, struct server_connection *c,
                       const struct frame_request *f, uint64_t now)
 {
-    int rc = frame_check_request(s->demand->job->catalog, f);
+    struct job *job = s->demand->job;
+    int rc = frame_check_request(job->catalog, f);
     if (rc == -EPROTO)
         return rc;
-    if (f->kind == FRAME_WANTED) {
+    if (f->flags & FRAME_WANTED) {
         if (!rc)
-            server_blocks_want(s, c, f);
+            want(s, c, f);
         return 0;
     }
     struct pending_request *p = &c->pending[c->pending_count++];
-    *p = (struct pending_request){.id = f->id,
-                                  .since_ns = now,
-                                  .file = f->file,
-                                  .extent = f->extent,
-                                  .packing = f->packing,
-                                  .blocks = f->blocks,
-                                  .wanted = f->wanted,
-                                  .flags = f->flags,
-                                  .status = rc};
-    if (!rc)
-        note_state(s, p);
+    *p = (struct pending_request){.asked = *f, .since_ns = now, .status = rc};
+    if (!rc) {
+        p->whole = is_whole(job, f);
+        p->ready = reply_is_ready(s, p);
+        p->failures = p->whole ? 0 : partial_failures(job, f->file);
+    }
     traffic_add(&traffic_of(s, c)->requests, 1);
     return 0;
 }
@@ -106,27 +109,13 @@ static void forward(struct server *s, struct pending_request *p, uint64_t now)
     if (p->forwarded_ns && now - p->forwarded_ns < SERVER_TICK_MS * MS_NS)
         return;
     p->forwarded_ns = now;
-    if (p->blocks)
-        server_blocks_ask(s, p);
-    else
-        demand_for_peer(s->demand, p->file);
-}
-
-/* is_there - what is requested can be sent. */
-static bool is_there(struct server *s, const struct pending_request *p, uint64_t now)
-{
-    if (p->blocks)
-        return server_blocks_there(s, p);
-    if (server_frame_there(s, p))
-        return true;
-    return STATE_OF(replica_load(s->demand->job->catalog, p->file)) == REPLICA_READY &&
-           !server_frame_comes(s, p, now);
+    reply_ask(s, p);
 }
 
 /* note_progress - Blocks are waited for as long as others of the File come. */
 static void note_progress(struct demand *d, struct pending_request *p, uint64_t now)
 {
-    uint32_t come = progress_load(d->job->requests, p->file);
+    uint32_t come = progress_load(d->job->requests, p->asked.file);
     if (come != p->come)
         p->since_ns = now;
     p->come = come;
@@ -136,20 +125,20 @@ static void note_progress(struct demand *d, struct pending_request *p, uint64_t 
 static int reply_status(struct server *s, struct pending_request *p, uint64_t now)
 {
     struct demand *d = s->demand;
-    uint32_t root = 0;
+    uint32_t root = 0, file = p->asked.file;
     if (p->status)
         return p->status;
-    catalog_entry(d->job->catalog, p->file, &root);
-    if (written_load(d->job->flags, root, p->file))
+    catalog_entry(d->job->catalog, file, &root);
+    if (written_load(d->job->flags, root, file))
         return -ENOENT;
-    uint32_t word = replica_load(d->job->catalog, p->file);
-    if (is_there(s, p, now))
+    uint32_t word = replica_load(d->job->catalog, file);
+    if (reply_is_there(s, p, now))
         return 0;
     if (STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) != REASON_NONE)
         return -ENOENT;
-    if (p->blocks && partial_failures(d->job, p->file) != p->failures)
+    if (!p->whole && partial_failures(d->job, file) != p->failures)
         return -ENOENT;
-    if (p->blocks)
+    if (!p->whole)
         note_progress(d, p, now);
     if (now - p->since_ns >= s->options.park_ms * MS_NS)
         return -EAGAIN;
@@ -161,55 +150,11 @@ static int reply_status(struct server *s, struct pending_request *p, uint64_t no
  * Extents of one File keep the order of the requests. */
 static bool follows_pending(const struct server_connection *c, uint32_t number)
 {
-    for (uint32_t i = 0; i < number && !c->pending[number].blocks; i++)
-        if (c->pending[i].file == c->pending[number].file && !c->pending[i].blocks)
+    const struct pending_request *p = &c->pending[number];
+    for (const struct pending_request *q = c->pending; p->whole && q < p; q++)
+        if (q->whole && q->asked.file == p->asked.file)
             return true;
     return false;
-}
-
-/* same_replica - all Extents of a fetch must come from one Replica: a later Replica of
- * the File may have other bytes, although each Extent is correct. */
-static bool same_replica(struct server_connection *c, uint64_t stamp)
-{
-    const struct frame_reply *head = &c->out.head;
-    struct fetched_file *known = NULL;
-    for (uint32_t i = 0; i < FETCHES_OPEN_MAX && !known; i++)
-        if (c->fetched[i].file == (uint64_t)head->file + 1)
-            known = &c->fetched[i];
-    if (known && head->extent)
-        return known->stamp == stamp;
-    if (!known)
-        known = &c->fetched[c->fetched_next++ % FETCHES_OPEN_MAX];
-    *known = (struct fetched_file){.file = (uint64_t)head->file + 1, .stamp = stamp};
-    return true;
-}
-
-/* attach_bytes - opens the Replica for a reply, or makes it a reply without bytes. */
-static void attach_bytes(struct server *s, struct server_connection *c, uint32_t extent)
-{
-    struct demand *d = s->demand;
-    struct reply *out = &c->out;
-    struct frame_reply *head = &out->head;
-    if (open_replicas_get(d->job, s->replicas, head->file, &out->single,
-                          &out->replica)) {
-        report_file(d->transfers, head->file); /* Python checks the Replica */
-        head->status = -EIO;
-        return;
-    }
-    uint64_t size = catalog_entry(d->job->catalog, head->file, NULL)->size;
-    if (size > EXTENT_BYTES && !same_replica(c, out->replica->stamp)) {
-        open_replicas_put(out->replica);
-        out->replica = NULL;
-        head->status = -EAGAIN; /* the peer starts again */
-        return;
-    }
-    uint64_t place = d->transfers->options.digest_first[head->file] + extent;
-    head->size = extent_bytes(size, extent);
-    head->digest = __atomic_load_n(&d->transfers->options.digests[place],
-                                   __ATOMIC_RELAXED);
-    head->seal = extent_seal(d->transfers, place);
-    out->offset = (int64_t)extent * EXTENT_BYTES;
-    out->left = head->size;
 }
 
 static void begin_head(struct server_connection *c, const struct pending_request *p,
@@ -218,37 +163,10 @@ static void begin_head(struct server_connection *c, const struct pending_request
     c->out = (struct reply){.active = true,
                             .head = {.magic = FRAME_REPLY_MAGIC,
                                      .status = status,
-                                     .id = p->id,
-                                     .file = p->file,
-                                     .extent = p->extent,
+                                     .id = p->asked.id,
+                                     .file = p->asked.file,
+                                     .first = p->asked.first,
                                      .ready = p->ready ? FRAME_READY : 0}};
-}
-
-/* attach_blocks - the same of Blocks. */
-static void attach_blocks(struct server *s, struct server_connection *c,
-                          const struct pending_request *p)
-{
-    struct reply *out = &c->out;
-    int rc = server_blocks_attach(s, p, out);
-    if (!rc)
-        return;
-    server_return_buffer(s, &out->bytes);
-    out->head.status = rc == -EAGAIN ? rc : -EIO;
-    out->head.size = out->left = 0;
-}
-
-/* attach_file - the same of a File: packed, if it is there so. */
-static void attach_file(struct server *s, struct server_connection *c,
-                        const struct pending_request *p)
-{
-    struct reply *out = &c->out;
-    int rc = p->packing ? server_frame_attach(s, p, out) : -ENOENT;
-    if (rc)
-        server_return_buffer(s, &out->bytes);
-    if (rc == -ENOENT)
-        attach_bytes(s, c, p->extent);
-    else if (rc)
-        out->head.status = rc;
 }
 
 static void begin_reply(struct server *s, struct server_connection *c, uint32_t number,
@@ -260,12 +178,10 @@ static void begin_reply(struct server *s, struct server_connection *c, uint32_t 
     memmove(&c->pending[number], &c->pending[number + 1],
             (c->pending_count - number) * sizeof(p));
     begin_head(c, &p, status);
-    if (!status && p.blocks)
-        attach_blocks(s, c, &p);
-    else if (!status)
-        attach_file(s, c, &p);
+    if (!status)
+        c->out.head.status = reply_attach(s, &p, &c->out);
     traffic_add(c->out.head.status ? &traffic->refused : &traffic->replies, 1);
-    traffic_add(&traffic->ranges, !c->out.head.status && p.blocks);
+    traffic_add(&traffic->ranges, !c->out.head.status && !p.whole);
     traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
 }
 
@@ -277,8 +193,8 @@ static bool acknowledge_due(const struct demand *d, const struct server_connecti
     const uint64_t tick_ns = SERVER_TICK_MS * MS_NS;
     if (!p->acknowledged_ns || now - c->progress_ns >= tick_ns)
         return true;
-    return (p->blocks || !p->extent) && now - p->acknowledged_ns >= tick_ns &&
-           catalog_entry(d->job->catalog, p->file, NULL)->size > EXTENT_BYTES;
+    return (!p->whole || !p->asked.first) && now - p->acknowledged_ns >= tick_ns &&
+           catalog_entry(d->job->catalog, p->asked.file, NULL)->size > EXTENT_BYTES;
 }
 
 /* acknowledge - begins a reply of -EINPROGRESS; false: none is due. */
@@ -289,7 +205,7 @@ static bool acknowledge(const struct demand *d, struct server_connection *c,
         return false;
     p->acknowledged_ns = now;
     begin_head(c, p, -EINPROGRESS);
-    c->out.head.digest = progress_load(d->job->requests, p->file);
+    c->out.head.digest = progress_load(d->job->requests, p->asked.file);
     return true;
 }
 
@@ -344,14 +260,7 @@ static ssize_t send_bytes(struct server *s, struct server_connection *c)
 
 static void end_reply(struct server *s, struct server_connection *c)
 {
-    if (c->out.replica)
-        open_replicas_put(c->out.replica);
-    if (c->out.large)
-        free(c->out.bytes);
-    else
-        server_return_buffer(s, &c->out.bytes);
-    c->out.bytes = NULL;
-    c->out.replica = NULL;
+    reply_release(s, &c->out);
     c->out.active = false;
 }
 

@@ -6,91 +6,72 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "dataplane/extents/partial.h"
 #include "dataplane/media/frame.h"
 #include "shared/catalog.h"
+#include "shared/xxh3.h"
 
-/* frame_request_make - the request for one Extent. */
+/* frame_request_make - the request for a range, behind which nothing else will be asked for. */
 struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,
-                                        uint32_t file, uint32_t extent)
+                                        uint32_t file, struct block_run range)
 {
     return (struct frame_request){.magic = FRAME_REQUEST_MAGIC,
-                                  .kind = FRAME_EXTENT,
+                                  .blocks = (uint8_t)range.count,
+                                  .wanted = (uint8_t)range.count,
                                   .id = id,
                                   .catalog_digest = cat->digest,
                                   .file = file,
-                                  .extent = extent};
+                                  .first = range.first};
 }
 
-/* names_blocks - the Blocks of a request are Blocks of one Extent of the File. */
-static bool names_blocks(const struct frame_request *f, uint64_t size)
+/* frame_is_extent - the range of a request is all of an Extent. */
+bool frame_is_extent(const struct catalog *cat, const struct frame_request *f)
 {
-    uint64_t blocks = (size + BLOCK_BYTES - 1) / BLOCK_BYTES;
-    uint64_t end = (uint64_t)f->extent + f->blocks;
-    return f->blocks && f->blocks <= FRAME_BLOCKS_MAX && f->blocks <= f->wanted &&
-           !(f->flags & ~FRAME_UNASKED) && end <= blocks &&
-           f->extent % EXTENT_BLOCKS + f->wanted <= EXTENT_BLOCKS &&
-           (!f->packing ||
-            (f->kind == FRAME_BLOCKS && frame_in_piece(f->extent, f->blocks)));
+    uint64_t size = catalog_entry(cat, f->file, NULL)->size;
+    return f->first % EXTENT_BLOCKS == 0 &&
+           f->blocks == extent_blocks(size, f->first / EXTENT_BLOCKS);
 }
 
-static bool names_extent(const struct frame_request *f, uint64_t size)
+/* names_its_range - what a request names is in its File. */
+static bool names_its_range(const struct catalog *cat, const struct frame_request *f)
 {
-    return !f->blocks && !f->wanted && !f->flags && !f->packing &&
-           f->extent < extents_of(size);
-}
-
-static bool names_packed(const struct frame_request *f, uint64_t size)
-{
-    return !f->blocks && !f->wanted && !(f->flags & ~FRAME_UNASKED) && f->packing &&
-           !f->extent && size && size <= EXTENT_BYTES;
-}
-
-/* names_its_bytes - what a request names is in a File of this size. */
-static bool names_its_bytes(const struct frame_request *f, uint64_t size)
-{
-    if (f->kind == FRAME_PACKED)
-        return names_packed(f, size);
-    return f->kind == FRAME_EXTENT ? names_extent(f, size) : names_blocks(f, size);
+    uint64_t size = catalog_entry(cat, f->file, NULL)->size;
+    uint64_t end = (uint64_t)f->first + f->blocks;
+    if (!f->blocks || end > (size ? blocks_of(size) : 1) || f->blocks > f->wanted ||
+        f->first % EXTENT_BLOCKS + f->wanted > EXTENT_BLOCKS)
+        return false;
+    if (frame_is_extent(cat, f))
+        return true;
+    uint32_t most = f->packing ? FRAME_BLOCKS_MAX - f->first % FRAME_BLOCKS_MAX
+                               : FRAME_BLOCKS_MAX;
+    return f->blocks <= most;
 }
 
 /* frame_check_request - 0; -ESTALE: it names another Catalog; -EPROTO: it is
  * malformed. */
 int frame_check_request(const struct catalog *cat, const struct frame_request *f)
 {
-    if (f->magic != FRAME_REQUEST_MAGIC || f->reserved ||
-        (f->kind < FRAME_EXTENT || f->kind > FRAME_PACKED))
+    if (f->magic != FRAME_REQUEST_MAGIC || f->reserved || f->reserved_too ||
+        f->flags & ~(FRAME_UNASKED | FRAME_WANTED))
         return -EPROTO;
     if (f->catalog_digest != cat->digest)
         return -ESTALE;
-    const struct entry *entry = catalog_entry(cat, f->file, NULL);
-    if (!entry)
+    if (!catalog_entry(cat, f->file, NULL))
         return -EPROTO;
-    return names_its_bytes(f, entry->size) ? 0 : -EPROTO;
+    return names_its_range(cat, f) ? 0 : -EPROTO;
 }
 
-/* frame_reply_bytes - the bytes that a request of a File that is in the Catalog is to
- * bring. */
-uint64_t frame_reply_bytes(const struct catalog *cat, const struct frame_request *f)
-{
-    uint64_t size = catalog_entry(cat, f->file, NULL)->size;
-    if (f->kind == FRAME_PACKED)
-        return size;
-    return f->kind == FRAME_BLOCKS ? blocks_bytes(size, f->extent, f->blocks)
-                                   : extent_bytes(size, f->extent);
-}
-
-/* has_size - the reply has as many bytes as its request is to bring. */
+/* has_size - the reply has as many bytes as its range, or as a frame of it may have. */
 static bool has_size(const struct catalog *cat, const struct frame_request *request,
                      const struct frame_reply *f)
 {
-    uint64_t plain = frame_reply_bytes(cat, request);
+    uint64_t size = catalog_entry(cat, request->file, NULL)->size;
+    const struct block_run pieces = frame_pieces_range(request);
+    uint64_t plain = blocks_bytes(size, pieces.first, pieces.count);
+    size_t least = frame_least_bytes(plain);
     if (!f->packed)
-        return f->size == plain;
-    if (request->kind == FRAME_BLOCKS)
-        return request->packing && f->size > request->blocks * sizeof(uint64_t) &&
-               f->size <= CHUNK_BYTES;
-    return request->kind == FRAME_PACKED && f->size > frame_least_bytes(plain) &&
-           f->size <= frame_least_bytes(plain) + plain;
+        return f->size == blocks_bytes(size, request->first, request->blocks);
+    return request->packing && f->size > least && f->size <= least + plain;
 }
 
 /* frame_check_reply - -EPROTO unless it answers the request, with as many bytes as the
@@ -99,7 +80,7 @@ int frame_check_reply(const struct catalog *cat, const struct frame_request *req
                       const struct frame_reply *f)
 {
     if (f->magic != FRAME_REPLY_MAGIC || f->id != request->id ||
-        f->file != request->file || f->extent != request->extent)
+        f->file != request->file || f->first != request->first)
         return -EPROTO;
     if ((f->ready && f->ready != FRAME_READY) ||
         (f->packed && f->packed != FRAME_IS_PACKED) || f->reserved)
@@ -107,6 +88,19 @@ int frame_check_reply(const struct catalog *cat, const struct frame_request *req
     if (f->status)
         return f->status < 0 && f->status >= STATUS_MIN && !f->size ? 0 : -EPROTO;
     return has_size(cat, request, f) ? 0 : -EPROTO;
+}
+
+/* frame_range_digest - what the digest of a frame says of the plain bytes of a range: of a whole
+ * Extent or some Blocks, whose own checksums are what nodes keep. */
+uint64_t frame_range_digest(bool whole, const uint8_t *bytes, size_t n)
+{
+    uint64_t digests[FRAME_BLOCKS_MAX], chain = 0;
+    for (size_t at = 0; whole && at < n; at += CHUNK_BYTES)
+        chain = xxh3(bytes + at, n - at < CHUNK_BYTES ? n - at : CHUNK_BYTES, chain);
+    if (whole)
+        return chain;
+    blocks_digest(bytes, n, digests);
+    return xxh3(digests, (n + BLOCK_BYTES - 1) / BLOCK_BYTES * sizeof(*digests), 0);
 }
 
 /* traffic_copy - reads the counts of all peers while another thread adds to them: each

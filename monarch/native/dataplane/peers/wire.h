@@ -1,13 +1,14 @@
 /* wire.h - the protocol between two data planes: fixed-size frames, little-endian.
  *
- * A request names one Extent of one File of a Catalog that both nodes have, or some
- * Blocks of one Extent of a large File; it contains no path. A File that both nodes can pack
- * alike is sent as it stands in a pack file, if it does; of a large one the piece in which the
- * Blocks are, behind a checksum (u64) of each of them. Each request gets one reply,
- * in any order, except that the replies for the Extents of one File keep the order of its
- * requests. A reply with status 0 is followed by `size` bytes. Any number of replies with -EINPROGRESS may precede the reply: the request is
- * known and waits for its File. One comes at once, the others show that the node is
- * alive. FRAME_WANTED alone has no reply: what fill has requested goes on as demand.
+ * A request names a range of Blocks of a File of a Catalog that both nodes have: all of one
+ * Extent, or up to FRAME_BLOCKS_MAX of its Blocks; it contains no path. A small File is one
+ * Extent, an empty one is a Block without bytes. Each request gets one reply, in any order,
+ * except that the replies for whole Extents of one File keep the order of its requests. A reply
+ * with status 0 is followed by `size` bytes: those of the range, or, if both nodes pack the File
+ * alike, a frame of the pieces that the range lies in, whose digest is that of the Extent, or for
+ * some Blocks of one that of their checksums. Any number of replies with -EINPROGRESS may precede
+ * the reply: the request is known and waits for its File. One comes at once, the others show that
+ * the node is alive. FRAME_WANTED has no reply: what fill has requested goes on as demand.
  *
  * Only the seal protects against an attacker on the wire. It covers the bytes and their
  * identity, and the client knows what it requested: a request or a head that was
@@ -21,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "dataplane/extents/order.h"
 #include "dataplane/media/seal.h"
 #include "dataplane/peers/peers_api.h"
 #include "shared/layout.h"
@@ -33,62 +35,81 @@
 #define FRAME_IS_PACKED 0xffffffffu
 
 enum {
-    FRAME_EXTENT = 1, /* a whole Extent of a File that is READY, or will be */
-    FRAME_BLOCKS = 2,
-    FRAME_WANTED = 3, /* Blocks that were requested: programs wait for them now */
-    FRAME_PACKED = 4, /* a whole File of one Extent; packed, if the node has it so */
-    FRAME_BLOCKS_MAX = CHUNK_BYTES / BLOCK_BYTES, /* of one request */
+    FRAME_BLOCKS_MAX = CHUNK_BYTES /
+                       BLOCK_BYTES, /* of a range that is no whole Extent */
     STATUS_MIN = -4095,
 };
 
-enum { FRAME_UNASKED = 1 }; /* a flag: no program waits for it */
+enum {                    /* flags of a request */
+       FRAME_UNASKED = 1, /* no program waits for it */
+       FRAME_WANTED = 2,  /* no request: programs wait for these Blocks now */
+};
 
 struct frame_request {
     uint32_t magic;
-    uint8_t kind;   /* FRAME_EXTENT, FRAME_BLOCKS, FRAME_WANTED or FRAME_PACKED */
     uint8_t blocks; /* how many */
     /* How many from the first on will be asked for: the origin is read for all at once. */
     uint8_t wanted;
-    uint8_t flags; /* FRAME_UNASKED */
+    uint8_t flags;
+    uint8_t reserved;
     uint64_t id;
     uint64_t catalog_digest;
-    uint32_t file, extent; /* or the number of the first Block in the File */
-    uint32_t packing;      /* that the client can decode, see packs_id(); or 0 */
-    uint32_t reserved;
+    uint32_t file, first; /* the number of the first Block in the File */
+    uint32_t packing;     /* that the client can decode, see packs_id(); or 0 */
+    uint32_t reserved_too;
 };
 
 struct frame_reply {
     uint32_t magic;
-    int32_t status; /* 0; -ENOENT: this node will not have it; -EAGAIN: late, or the
-                       Replica has changed since the first Extent; -ESTALE: another
+    int32_t
+        status; /* 0; -ENOENT: this node will not have it; -EAGAIN: late; -ESTALE: another
                        Catalog; -EIO: the Replica is broken; -EINPROGRESS: not yet,
                        the request stays open */
     uint64_t id;
-    uint32_t file, extent; /* as in the request */
-    uint64_t size;         /* bytes that follow */
+    uint32_t file, first; /* as in the request */
+    uint64_t size;        /* bytes that follow */
     uint64_t
-        digest; /* chained xxh3 of the Extent, or that of the Blocks or of the bytes of a pack file;
-                        0 where seals replace it; with -EINPROGRESS how far the File has come, see
-                        progress.h, or 0 */
-    uint32_t ready; /* FRAME_READY: the File was ready when the request came; else 0 */
-    uint32_t
-        packed; /* FRAME_IS_PACKED: the bytes are those of a pack file, see frame.h */
+        digest; /* their chained xxh3, or 0 where seals replace it; with -EINPROGRESS
+                             how far the File has come, see progress.h, or 0 */
+    uint64_t
+        replica; /* differs between a Replica and a later one of the same File; or 0 */
+    uint32_t ready;  /* FRAME_READY: the File was ready when the request came; else 0 */
+    uint32_t packed; /* FRAME_IS_PACKED: the bytes are a frame, see frame.h; else 0 */
     uint32_t reserved;
     struct monarch_seal seal; /* zero where the nodes of the job make none */
 };
 
 _Static_assert(sizeof(struct frame_request) == 40, "request");
-_Static_assert(sizeof(struct frame_reply) == 80, "reply");
+_Static_assert(sizeof(struct frame_reply) == 88, "reply");
 
-/* frame_in_piece - some Blocks are in one piece of a frame. */
-static inline bool frame_in_piece(uint32_t first, uint32_t blocks)
+/* frame_range - the Blocks of a request. */
+static inline struct block_run frame_range(const struct frame_request *f)
 {
-    return first % FRAME_BLOCKS_MAX + blocks <= FRAME_BLOCKS_MAX;
+    return (struct block_run){f->first, f->blocks};
+}
+
+/* frame_pieces_range - the Blocks of the pieces that those of a request lie in; at the end of the
+ * File there may be fewer. */
+static inline struct block_run frame_pieces_range(const struct frame_request *f)
+{
+    uint32_t into = f->first % FRAME_BLOCKS_MAX, count = into + f->blocks;
+    uint32_t rest = -count % FRAME_BLOCKS_MAX;
+    return (struct block_run){f->first - into, count + rest};
+}
+
+/* frame_sealed_name - what the seal of a reply covers. */
+static inline struct range_name frame_sealed_name(const struct frame_request *asked,
+                                                  const struct frame_reply *f)
+{
+    uint64_t packed = f->packed ? 1ull << 63 | (uint64_t)asked->packing << 8 : 0;
+    return (struct range_name){asked->file, asked->first, f->size,
+                               packed | asked->blocks};
 }
 
 struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,
-                                        uint32_t file, uint32_t extent);
-uint64_t frame_reply_bytes(const struct catalog *cat, const struct frame_request *f);
+                                        uint32_t file, struct block_run range);
+bool frame_is_extent(const struct catalog *cat, const struct frame_request *f);
+uint64_t frame_range_digest(bool whole, const uint8_t *bytes, size_t n);
 int frame_check_request(const struct catalog *cat, const struct frame_request *f);
 int frame_check_reply(const struct catalog *cat, const struct frame_request *request,
                       const struct frame_reply *f);

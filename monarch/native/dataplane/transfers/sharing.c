@@ -135,7 +135,7 @@ static int add_sum(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     if (!t->read.piece)
         return 0;
-    int rc = t->read.offset % EXTENT_BYTES ? 0 : extent_begin(ts, t, NULL);
+    int rc = t->read.offset % EXTENT_BYTES ? 0 : extent_begin(ts, t);
     rc = rc ? rc : extent_add(ts, t, buffer, t->read.piece);
     if (rc)
         return rc;
@@ -144,7 +144,7 @@ static int add_sum(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     bool last = t->read.offset == t->original.size;
     if (t->read.offset % EXTENT_BYTES && !last)
         return STEP_MORE;
-    rc = extent_end(t);
+    rc = sum_end(&t->sum);
     if (rc)
         return rc;
     extent_store(ts, t);

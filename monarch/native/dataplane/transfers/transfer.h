@@ -159,10 +159,12 @@ void transfer_count_read(struct transfers *ts, struct transfer *t, uint64_t byte
 int transfer_add(struct transfers *ts, struct transfer *t, const uint8_t *bytes,
                  size_t n);
 
-int extent_begin(struct transfers *ts, struct transfer *t,
-                 const struct monarch_seal *peers);
+int sum_begin(struct running_sum *sum, struct sealer *sealer,
+              const struct range_name *name, const struct monarch_seal *seal);
+int sum_add(struct running_sum *sum, const void *bytes, size_t n);
+int sum_end(struct running_sum *sum);
+int extent_begin(struct transfers *ts, struct transfer *t);
 int extent_add(struct transfers *ts, struct transfer *t, const void *bytes, size_t n);
-int extent_end(struct transfer *t);
 void extent_store(struct transfers *ts, struct transfer *t);
 struct monarch_seal extent_seal(struct transfers *ts, uint64_t place);
 

@@ -106,23 +106,45 @@ int transfer_check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return transfer_prepare(ts, t);
 }
 
-/* extent_begin - begins an Extent. Its seal has the nonce of the peer's seal, with
- * which it is to be compared, or a new one if `peers` is NULL. */
-int extent_begin(struct transfers *ts, struct transfer *t,
-                 const struct monarch_seal *peers)
+/* sum_begin - begins the checksum of a range, and its seal if there is a sealer, under the nonce of
+ * another seal. */
+int sum_begin(struct running_sum *sum, struct sealer *sealer,
+              const struct range_name *name, const struct monarch_seal *seal)
+{
+    sum->chain = 0;
+    if (!sealer)
+        return 0;
+    sum->seal = *seal;
+    return seal_begin(sealer, name, &sum->seal, &sum->sealing);
+}
+
+/* sum_add - adds the next bytes, in chunks of CHUNK_BYTES but for the last ones; where there is a
+ * seal, to that alone. */
+int sum_add(struct running_sum *sum, const void *bytes, size_t n)
+{
+    if (sum->sealing)
+        return seal_add(sum->sealing, bytes, n);
+    sum->chain = xxh3(bytes, n, sum->chain);
+    return 0;
+}
+
+/* sum_end - ends a range: `chain` or the tag of `seal` is complete. */
+int sum_end(struct running_sum *sum)
+{
+    return sum->sealing ? seal_end(&sum->sealing, sum->seal.tag) : 0;
+}
+
+/* extent_begin - begins an Extent, under a new nonce. */
+int extent_begin(struct transfers *ts, struct transfer *t)
 {
     uint32_t extent = (uint32_t)(t->read.offset / EXTENT_BYTES);
-    const struct extent_name name = {.file = t->order.file,
-                                     .extent = extent,
-                                     .bytes = extent_bytes(t->original.size, extent)};
-    int rc = 0;
-    if (!ts->sealer)
-        return 0;
-    if (peers)
-        t->sum.seal = *peers;
-    else
-        rc = seal_nonce(&t->sum.seal);
-    return rc ? rc : seal_begin(ts->sealer, &name, &t->sum.seal, &t->sum.sealing);
+    const struct range_name name = {.file = t->order.file,
+                                    .first = extent * EXTENT_BLOCKS,
+                                    .bytes = extent_bytes(t->original.size, extent),
+                                    .blocks = extent_blocks(t->original.size, extent)};
+    struct monarch_seal seal = {0};
+    int rc = ts->sealer ? seal_nonce(&seal) : 0;
+    return rc ? rc : sum_begin(&t->sum, ts->sealer, &name, &seal);
 }
 
 /* extent_add - adds the next bytes: chunks of CHUNK_BYTES, but for the last one of an
@@ -132,12 +154,6 @@ int extent_add(struct transfers *ts, struct transfer *t, const void *bytes, size
     if (!ts->options.seals_only || transfer_is_local(t) || t->frame || t->came)
         t->sum.chain = xxh3(bytes, n, t->sum.chain);
     return t->sum.sealing ? seal_add(t->sum.sealing, bytes, n) : 0;
-}
-
-/* extent_end - ends an Extent: `chain` and the tag of `seal` are complete. */
-int extent_end(struct transfer *t)
-{
-    return t->sum.sealing ? seal_end(&t->sum.sealing, t->sum.seal.tag) : 0;
 }
 
 /* extent_store - stores checksum and seal for the peer server and goes on to the next

@@ -34,7 +34,7 @@ static int open_retained(struct transfers *ts, struct transfer *t, uint8_t *buff
  * checksum that the earlier job has stored. */
 static int end_extent(struct transfers *ts, struct transfer *t)
 {
-    int rc = extent_end(t);
+    int rc = sum_end(&t->sum);
     if (!rc && transfer_adopts(t)) {
         t->step = MONARCH_STEP_VERIFY;
         rc = *t->sum.at == t->sum.chain ? 0 : -EBADMSG;
@@ -92,7 +92,7 @@ static ssize_t read_chunks(struct transfers *ts, struct transfer *t, uint8_t *bu
 int transfer_add(struct transfers *ts, struct transfer *t, const uint8_t *bytes,
                  size_t n)
 {
-    int rc = t->read.offset % EXTENT_BYTES ? 0 : extent_begin(ts, t, NULL);
+    int rc = t->read.offset % EXTENT_BYTES ? 0 : extent_begin(ts, t);
     rc = rc ? rc : extent_add(ts, t, bytes, n);
     if (!rc && transfer_adopts(t))
         partial_note_adopted(ts->partials, &t->order, bytes, n, t->read.offset);
@@ -172,7 +172,7 @@ static int end_empty(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     (void)buffer;
     if (t->original.size)
         return 0;
-    int rc = extent_begin(ts, t, NULL);
+    int rc = extent_begin(ts, t);
     return rc ? rc : end_extent(ts, t);
 }
 
