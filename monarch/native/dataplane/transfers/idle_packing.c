@@ -35,6 +35,9 @@ enum {
     JOIN_MS = 200,  /* threads that do not get to end in this time are left alone */
     REST_MAX = 64,  /* times the processor time of a piece */
     IDLE_PART = 10, /* of a processor, at least, that is idle for one part of so many */
+    SLICE_MS =
+        100,     /* how often a thread that rests looks for idle processors, at most; */
+    SLICES = 16, /* at most so often in a rest */
     STAT_FIELDS = 5, /* of /proc/stat: user, nice, system, idle, iowait */
     STAT_IDLE = 3,
     LINE_BYTES = 256,
@@ -162,17 +165,30 @@ static uint64_t waited_ns(void)
     return strtoull(end, NULL, 10);
 }
 
-/* rest_for - sleeps for a time, or until the end. Returns how often to rest after the next piece: less
- * if processors have been idle meanwhile. */
+/* rest_slice - how long to sleep before looking again whether processors are idle. */
+static uint64_t rest_slice(uint64_t left_ns, uint64_t rest_ns)
+{
+    uint64_t slice = rest_ns / SLICES;
+    slice = slice > SLICE_MS * MS_NS ? slice : SLICE_MS * MS_NS;
+    return slice < left_ns ? slice : left_ns;
+}
+
+/* rest_for - sleeps until processors are idle, the end, or for a time. Returns how often to rest after
+ * the next piece: less if processors have been idle meanwhile. */
 static uint32_t rest_for(struct idle_packing *p, uint32_t rest, uint64_t cpu_ns)
 {
-    const struct timespec most = clock_timespec(rest * cpu_ns);
-    uint64_t before = idle_ns();
-    wait_on(&p->stopping, 0, &most);
-    uint64_t idle = idle_ns() - before;
-    if (idle >= rest * cpu_ns / 2)
-        return 0;
-    return idle >= rest * cpu_ns / IDLE_PART ? rest / 2 : rest;
+    uint64_t whole = rest * cpu_ns, idle = 0, slice;
+    for (uint64_t left = whole; left && !atomic_load(&p->stopping); left -= slice) {
+        slice = rest_slice(left, whole);
+        const struct timespec most = clock_timespec(slice);
+        uint64_t before = idle_ns();
+        wait_on(&p->stopping, 0, &most);
+        uint64_t fresh = idle_ns() - before;
+        if (fresh >= slice / 2)
+            return 0;
+        idle += fresh;
+    }
+    return idle >= whole / IDLE_PART ? rest / 2 : rest;
 }
 
 /* next_rest - how many times the time of a piece to rest after it: more than before if it had to wait
