@@ -10,7 +10,7 @@ import pytest
 
 from support.countfs import CountFs
 from support.programs import Runner, tried_bytes
-from support.sharing import Job, make_files, shared
+from support.sharing import Job, make_files, read_when_staged, shared
 
 Mount = Callable[..., CountFs]
 
@@ -120,12 +120,13 @@ def shards(mount_counted: Mount, tmp_path: Path) -> CountFs:
 def test_a_job_links_large_files_of_another_one(
     runner: Runner, shards: CountFs
 ) -> None:
-    first = Job(runner, shards.root, "first", pause_s=3)
+    first = Job(runner, shards.root, "first")
     digest = first.wait_for_pass()
     assert first.wait_for_pass() == digest
     shards.reset()
 
-    second = Job(runner, shards.root, "second", pause_s=3)
+    second = Job(runner, shards.root, "second", waits=True)
+    read_when_staged(runner, first, second)
 
     assert second.wait_for_pass() == digest
     first.end()
@@ -139,7 +140,8 @@ def test_a_job_links_large_files_of_another_one(
 def test_jobs_that_fill_large_files_at_once_read_the_origin_once(
     runner: Runner, shards: CountFs
 ) -> None:
-    jobs = [Job(runner, shards.root, f"job{number}", pause_s=6) for number in range(3)]
+    jobs = [Job(runner, shards.root, f"job{number}", waits=True) for number in range(3)]
+    read_when_staged(runner, *jobs)
 
     digests = [{job.wait_for_pass() for _ in range(2)} for job in jobs]
     outcomes = [job.end() for job in jobs]
@@ -152,12 +154,12 @@ def test_jobs_that_fill_large_files_at_once_read_the_origin_once(
 def test_a_large_file_of_another_identity_is_not_linked(
     runner: Runner, shards: CountFs
 ) -> None:
-    first = Job(runner, shards.root, "first", pause_s=3)
+    first = Job(runner, shards.root, "first")
     digest = first.wait_for_pass()
     changed = shards.source / "0001"
     changed.write_bytes(bytes(SHARD_BYTES))
 
-    second = Job(runner, shards.root, "second", pause_s=3)
+    second = Job(runner, shards.root, "second")
 
     assert second.wait_for_pass() != digest
     assert shared(second.end().report) == SHARDS - 1

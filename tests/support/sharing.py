@@ -1,5 +1,6 @@
 """Jobs that run beside each other on one node, each with a report of its own."""
 
+import json
 import os
 import random
 import subprocess
@@ -8,13 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from support.processes import wait_until
 from support.programs import Outcome, Runner, finish, read_report, start
 
-# Waits, reads all files twice, prints digests of both, stays while a file is there.
+# Waits for a file, reads all files twice, prints digests of both, stays while a file is there.
 READ = """
 import hashlib, os, sys, time
-root, stays, pause_s = sys.argv[1:]
-time.sleep(float(pause_s))
+root, stays, goes = sys.argv[1:]
+while not os.path.exists(goes):
+    time.sleep(0.05)
 for epoch in range(2):
     digest = hashlib.sha256()
     for name in sorted(os.listdir(root)):
@@ -35,13 +38,16 @@ class Job:
         root: Path,
         name: str,
         *options: str,
-        pause_s: float = 0,
+        waits: bool = False,
     ) -> None:
         self.report = runner.folder / f"{name}.json"
         self.stays = runner.folder / f"{name}.stays"
         self.stays.touch()
+        self.goes = runner.folder / f"{name}.goes"
+        if not waits:
+            self.goes.touch()
         line = runner.line([root], self.report, options)
-        words = [str(root), str(self.stays), str(pause_s)]
+        words = [str(root), str(self.stays), str(self.goes)]
         self.process: subprocess.Popen[bytes] = start(
             [*line, sys.executable, "-c", READ, *words]
         )
@@ -56,6 +62,21 @@ class Job:
         self.stays.unlink(missing_ok=True)
         outcome = finish(self.process).succeed()
         return Outcome(*outcome.words, report=read_report(self.report, outcome))
+
+
+def read_when_staged(runner: Runner, *jobs: Job) -> None:
+    """Let jobs read that wait, once fill has staged all that each of them keeps."""
+    line = [str(runner.command), "status", "--json"]
+
+    def are_staged() -> bool:
+        shown = subprocess.run(line, capture_output=True, text=True)
+        agents = [json.loads(one) for one in shown.stdout.splitlines()]
+        done = [one for one in agents if one.get("staged", {}).get("share") == 1]
+        return len(done) >= len(jobs)
+
+    wait_until(are_staged, "all is staged")
+    for job in jobs:
+        job.goes.touch()
 
 
 def shared(report: Mapping[str, Any]) -> int:

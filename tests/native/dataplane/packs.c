@@ -6,6 +6,7 @@
 
 #include "dataplane/media/codec.h"
 #include "dataplane/transfers/idle_packing.h"
+#include "dataplane/transfers/transfer.h"
 #include "fault.h"
 #include "packed.h"
 
@@ -45,18 +46,30 @@ static void readers_beside_fill_find_right_bytes(void)
 
 static atomic_bool stop_watching;
 
-/* watch_hurry - the most Extents that were packed at once because the Pool was short of room. */
+/* hurried_now - how many Extents are packed as fast as they can be. */
+static uint32_t hurried_now(void)
+{
+    struct transfers *ts = &board->engine->transfers;
+    uint32_t found = 0;
+    pthread_mutex_lock(&ts->lock);
+    for (uint32_t i = 0; i < ts->transfer_count; i++)
+        found += ts->transfers[i].turn.hurried;
+    pthread_mutex_unlock(&ts->lock);
+    return found;
+}
+
+/* watch_hurry - finds the most of them at once. */
 static void *watch_hurry(void *most)
 {
     while (!atomic_load(&stop_watching)) {
-        uint32_t now = atomic_load(&board->engine->transfers.hurried);
+        uint32_t now = hurried_now();
         if (now > *(uint32_t *)most)
             *(uint32_t *)most = now;
     }
     return NULL;
 }
 
-/* most_in_a_hurry - the same in a job whose programs open more Files than the Pool has room for. */
+/* most_in_a_hurry - returns that number for a job whose programs open more Files than the Pool has room for. */
 static uint32_t most_in_a_hurry(void)
 {
     uint32_t most = 0;

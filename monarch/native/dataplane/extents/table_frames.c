@@ -30,8 +30,10 @@ void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio,
  * every second and may take long: it holds no lock. */
 void monarch_table_packed(struct table *t, uint8_t *out)
 {
-    for (uint32_t file = 0; file < t->options.files; file++)
-        out[file] = table_is_packed(t, file) ? t->packed[table_row(t, file, 0)] : 0;
+    for (uint32_t file = 0; file < t->options.files; file++) {
+        uint8_t first = t->packed[table_row(t, file, 0)];
+        out[file] = first & PACKED_DUE || !table_is_packed(t, file) ? 0 : first;
+    }
 }
 
 /* ---- frames --------------------------------------------------------------------------- */
@@ -119,21 +121,24 @@ static void add_frame(struct table *t, const struct monarch_order *order,
 }
 
 /* table_set_packed - the frame of an Extent is in its Tier. -ECANCELED: the generation of the order
- * has passed. A File that fill has packed is absent, and is decoded when a program opens it. */
+ * has passed; -ENXIO: the Tier is out of service. A File that fill has packed is absent, and is decoded when a program opens it. */
 int table_set_packed(struct table *t, const struct monarch_order *order,
                      const struct packed_frame *frame)
 {
     uint32_t file = order->file;
+    struct monarch_account *a = &t->accounts[order->tier];
     bool from_pool = order->kind & MONARCH_LOCAL, ended = true;
     pthread_mutex_lock(&t->lock);
-    if (!from_pool)
+    bool lost = !a->in_service; /* with its frames */
+    if (!from_pool && !lost)
         ended = replica_state_end(t->words, file, order->word,
                                   STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE) |
                                       STATE_CONFIRMED);
-    if (!ended) { /* its end has given back the reservation, as it was before the frame */
-        t->accounts[order->tier].reserved += table_frame_need(t, order);
+    if (!ended ||
+        lost) { /* its end gives back the reservation, as it was before the frame */
+        a->reserved += table_frame_need(t, order);
         pthread_mutex_unlock(&t->lock);
-        return -ECANCELED;
+        return lost ? -ENXIO : -ECANCELED;
     }
     add_frame(t, order, frame);
     if (t->flags && !order->page_count)

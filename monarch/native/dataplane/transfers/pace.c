@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "dataplane/transfers/idle_packing.h"
 #include "dataplane/transfers/transfer.h"
 #include "shared/catalog.h"
 
@@ -79,6 +80,19 @@ bool pace_is_held_up(struct transfers *ts, const struct transfer *t)
     bool held = waits && pace_is_busy(ts, ts->background_limit) && is_oldest(ts, t);
     pthread_mutex_unlock(&ts->lock);
     return held;
+}
+
+/* pace_may_hurry - one more Extent may be packed as fast as it can be: more of them than processors, or
+ * than half of the threads of a root, would delay what programs wait for. Under the lock. */
+bool pace_may_hurry(const struct transfers *ts)
+{
+    uint32_t hurried = 0, most = idle_packing_threads(ts->idle_packing);
+    for (uint32_t i = 0; i < ts->transfer_count; i++) {
+        const struct turn *turn = &ts->transfers[i].turn;
+        hurried += turn->hurried && !turn->lost && !ts->roots[turn->queue].stalled;
+    }
+    most = most < ts->root_threads / 2 ? most : ts->root_threads / 2;
+    return hurried < (most ? most : 1);
 }
 
 /* pace_read - counts what a Transfer has read since this was called last: few large

@@ -39,7 +39,7 @@ int packing_create(struct transfer *t)
 
 struct packed_for { /* a Transfer whose piece is being compressed */
     struct transfers *ts;
-    const struct transfer *t;
+    struct transfer *t;
 };
 
 static bool leaves_pool(const struct transfer *t)
@@ -47,16 +47,35 @@ static bool leaves_pool(const struct transfer *t)
     return transfer_repacks(t) && !transfer_defers(t);
 }
 
-/* hurries - a program or another node waits for the File, for room in the Pool, or for a background
- * Transfer to end. */
+/* lacks_room - others wait for room that this Transfer gives: in the Pool, or, as its frame may take less
+ * than is reserved, in its Tier. */
+static bool lacks_room(const struct transfers *ts, const struct transfer *t)
+{
+    uint32_t file;
+    return leaves_pool(t) ? packing_lacks_room(ts, t->partial != NULL)
+                          : packs_blocked(ts->packs, &file);
+}
+
+/* hurries_for_room - the same, and this is one of the few Transfers that may hurry. */
+static bool hurries_for_room(struct transfers *ts, struct transfer *t)
+{
+    if (t->turn.hurried || !lacks_room(ts, t))
+        return t->turn.hurried;
+    pthread_mutex_lock(&ts->lock);
+    t->turn.hurried = pace_may_hurry(ts);
+    pthread_mutex_unlock(&ts->lock);
+    return t->turn.hurried;
+}
+
+/* hurries - a program or another node waits for the File, for room, or for a background Transfer to
+ * end. */
 static bool hurries(void *of)
 {
     const struct packed_for *f = of;
     struct transfers *ts = f->ts;
     return job_stopping(ts->job) || job_awaits(ts->job, f->t->order.file) ||
            atomic_load_explicit(&f->t->turn.wanted, memory_order_relaxed) ||
-           (leaves_pool(f->t) && packing_hurries(ts, f->t->partial)) ||
-           pace_is_held_up(ts, f->t);
+           hurries_for_room(ts, f->t) || pace_is_held_up(ts, f->t);
 }
 
 /* is_for_idle - a piece that may wait for an idle processor. */
@@ -102,11 +121,8 @@ int packing_write(struct transfers *ts, struct transfer *t, const void *bytes, s
     int rc = coder || done ? 0 : -ENOMEM;
     if (!done && job_stopping(ts->job)) /* a slow codec would delay the end */
         rc = -ECANCELED;
-    bool hurried = leaves_pool(t) && order_class(t->order.kind) == CLASS_BACKGROUND;
-    atomic_fetch_add(&ts->hurried, hurried);
     if (!rc && !done)
         rc = frame_add(t->frame, coder, bytes, n);
-    atomic_fetch_sub(&ts->hurried, hurried);
     health_note_wait(t, false);
     packs_coder_back(ts->packs, codec, coder);
     return rc;
@@ -226,22 +242,19 @@ bool packing_waits(const struct transfers *ts)
     return ts->packs && (packs_waiting(ts->packs) || deferred_waits(ts));
 }
 
-/* packing_hurries - programs wait for room in the Pool, or soon will: some of it is to be packed as
- * fast as it can be; `extents`: of large Files. At most one thread for each processor does so: more
- * would delay what programs wait for. */
-bool packing_hurries(const struct transfers *ts, bool extents)
+/* packing_lacks_room - programs wait for room in the Pool, or soon will: some of it is to be packed as
+ * fast as it can be; `extents`: of large Files. */
+bool packing_lacks_room(const struct transfers *ts, bool extents)
 {
-    return atomic_load(&ts->hurried) < idle_packing_threads(ts->idle_packing) &&
-           (table_pool_is_crowded(ts->table) ||
-            (extents && table_pool_is_short(ts->table)));
+    return table_pool_is_crowded(ts->table) ||
+           (extents && table_pool_is_short(ts->table));
 }
 
-/* packing_is_hurried - the order has begun for that reason. */
-bool packing_is_hurried(const struct transfers *ts, const struct monarch_order *order)
+/* packing_hurries - the same, and there is something to be packed. */
+bool packing_hurries(const struct transfers *ts)
 {
-    return order->kind & MONARCH_LOCAL && order->peer == NO_PEER &&
-           order_class(order->kind) == CLASS_DEMAND &&
-           !table_is_pool(ts->table, order->tier);
+    return ts->packs && packs_waiting(ts->packs) &&
+           packing_lacks_room(ts, packs_extents_wait(ts->packs));
 }
 
 /* packing_go_on - frames under way may have left room for Files that found none. Where others

@@ -28,8 +28,8 @@ uint32_t packing_wanted(struct transfers *ts, const struct transfer *t, uint32_t
 
 void packing_note(struct transfers *ts, uint32_t file);
 bool packing_waits(const struct transfers *ts);
-bool packing_hurries(const struct transfers *ts, bool extents);
-bool packing_is_hurried(const struct transfers *ts, const struct monarch_order *order);
+bool packing_lacks_room(const struct transfers *ts, bool extents);
+bool packing_hurries(const struct transfers *ts);
 void packing_go_on(struct transfers *ts);
 bool packing_next(struct transfers *ts, struct monarch_order *out);
 void packing_undo(struct transfers *ts, const struct monarch_order *order);

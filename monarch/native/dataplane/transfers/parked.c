@@ -3,7 +3,6 @@
  * The one that began first goes on first; one that a program or a peer waits for goes on as
  * demand. The callers hold the lock of the Transfers.
  */
-#include "dataplane/transfers/packing.h"
 #include "dataplane/transfers/transfers.h"
 
 #include "dataplane/transfers/transfer.h"
@@ -50,7 +49,6 @@ static void promote(struct transfers *ts, struct root_queue *q, struct transfer 
     q->background_begun--;
     ts->outstanding[CLASS_BACKGROUND]--;
     ts->outstanding[CLASS_DEMAND]++;
-    atomic_fetch_add(&ts->hurried, packing_is_hurried(ts, &t->order));
 }
 
 /* parked_take_awaited - the oldest parked Transfer for which a program waits, as demand. */

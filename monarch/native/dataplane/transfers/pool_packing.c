@@ -114,6 +114,8 @@ static int commit(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     (void)buffer;
     if (transfer_written(ts, t))
         return -ESTALE;
+    if (!t->partial && !ts->options.seals_only && t->sum.chain != *t->sum.first)
+        return -ECANCELED; /* these are not the bytes that arrived */
     int rc = packing_commit(ts, t, t->sum.chain);
     if (t->partial && rc && rc != -ECANCELED && t->step == MONARCH_STEP_WRITE)
         report_tier(ts, t, t->order.tier, rc);

@@ -137,20 +137,27 @@ static struct transfer *run_now(struct transfers *ts, struct transfer *t)
     return t;
 }
 
+/* begin - runs an order of a root; there is a spare Transfer. */
+static struct transfer *begin(struct transfers *ts, struct root_queue *q,
+                              const struct queued_order *w)
+{
+    struct transfer *t = NULL;
+    ring_pop(&ts->spare, &t);
+    transfer_init(t, &w->order);
+    t->turn.age = w->age;
+    t->turn.queue = (uint32_t)(q - ts->roots);
+    t->turn.limits = ts->limits;
+    q->background_begun += order_class(w->order.kind) == CLASS_BACKGROUND;
+    return run_now(ts, t);
+}
+
 static struct transfer *begin_order(struct transfers *ts, struct root_queue *q,
                                     enum order_class class)
 {
     struct queued_order w;
-    struct transfer *t;
     if (!q || !ring_peek(&ts->spare) || !ring_pop(&q->orders[class], &w))
         return NULL;
-    ring_pop(&ts->spare, &t);
-    transfer_init(t, &w.order);
-    t->turn.age = w.age;
-    t->turn.queue = (uint32_t)(q - ts->roots);
-    t->turn.limits = ts->limits;
-    q->background_begun += class == CLASS_BACKGROUND;
-    return run_now(ts, t);
+    return begin(ts, q, &w);
 }
 
 /* may_hint - hints may begin a File, wherever it comes from. */
@@ -288,30 +295,35 @@ static struct transfer *take_demand(struct transfers *ts)
     return t ? run_now(ts, t) : NULL;
 }
 
-/* hurry_packing - Files in the Pool are packed before all else while it is short of room, and
- * Files that have come plain if a program waits for them. */
-static void hurry_packing(struct transfers *ts)
+/* take_hurried - the next Extent in the Pool that is to be packed, while others wait for its room and
+ * few are packed so. */
+static struct transfer *take_hurried(struct transfers *ts)
 {
-    struct monarch_order order;
-    while (push_deferred(ts, true)) {
+    struct queued_order w = {.age = ts->age};
+    uint32_t root = 0;
+    if (!packing_hurries(ts) || !pace_may_hurry(ts) || !ring_peek(&ts->spare) ||
+        ts->outstanding[CLASS_BACKGROUND] == ORDERS_MAX || !packing_next(ts, &w.order))
+        return NULL;
+    catalog_entry(ts->job->catalog, w.order.file, &root);
+    if (ts->roots[root].stalled || !root_has_thread(ts, &ts->roots[root])) {
+        scheduler_push(ts, &w.order);
+        return NULL;
     }
-    while (packing_waits(ts) && packing_hurries(ts, packs_extents_wait(ts->packs)) &&
-           packing_next(ts, &order)) {
-        order.kind &= (uint8_t)~MONARCH_BACKGROUND;
-        if (!scheduler_push(ts, &order)) {
-            packing_undo(ts, &order);
-            break;
-        }
-        atomic_fetch_add(&ts->hurried, 1);
-    }
+    ts->age++;
+    ts->outstanding[CLASS_BACKGROUND]++;
+    struct transfer *t = begin(ts, &ts->roots[root], &w);
+    t->turn.hurried = true;
+    return t;
 }
 
 /* scheduler_take - the Transfer to run now, or NULL: demand first, then parked
  * background Transfers, then new ones. */
 struct transfer *scheduler_take(struct transfers *ts)
 {
-    hurry_packing(ts);
+    while (push_deferred(ts, true)) {
+    }
     struct transfer *t = take_demand(ts);
+    t = t ? t : take_hurried(ts);
     uint64_t now = t ? 0 : clock_ns();
     bool ready = !t && background_ready(ts, pace_background(ts, now));
     ts->readers.lacking = ready && !readers_free(ts);
@@ -365,7 +377,7 @@ static void stop_running(struct transfers *ts, struct transfer *t)
         q->running--;
         q->background_running -= background;
     }
-    t->turn.running = false;
+    t->turn.running = t->turn.hurried = false;
     set_at_origin(ts, t, false);
     if (!background) {
         ts->demands_running--;
@@ -390,7 +402,6 @@ void scheduler_return(struct transfers *ts, struct transfer *t, bool ended)
         return;
     }
     q->background_begun -= background;
-    atomic_fetch_sub(&ts->hurried, packing_is_hurried(ts, &t->order));
     pace_file(ts, t);
     t->order.file = NONE32;
     report_completion(ts, &t->completion);

@@ -53,6 +53,7 @@ struct turn {
     atomic_bool wanted;           /* by another node, though fill has begun it */
     bool running, lost;           /* see struct root_queue */
     bool at_origin;               /* it is counted as reading the origin */
+    bool hurried;                 /* it packs as fast as it can, for room */
     _Atomic uint64_t moved_ns;    /* when its last step ended, or its first one began */
     atomic_bool waits;            /* for Pages that others copy, or for peers */
 };

@@ -83,7 +83,8 @@ static int advance(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 
 static bool yields(const struct transfer *t, int rc)
 {
-    return rc == STEP_MORE && order_class(t->order.kind) == CLASS_BACKGROUND;
+    return rc == STEP_MORE && order_class(t->order.kind) == CLASS_BACKGROUND &&
+           !t->turn.hurried;
 }
 
 /* transfer_run - continues a Transfer, with a buffer of TRANSFER_BUFFER_BYTES; true when it has

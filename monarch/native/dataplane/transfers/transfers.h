@@ -114,8 +114,6 @@ struct transfers {
     struct pool *pool;                 /* NULL: there is none */
     struct sealer *sealer;             /* NULL: no seals are made */
     struct siblings *siblings;         /* other jobs of this user */
-    _Atomic uint32_t
-        hurried; /* Extents that are packed because the Pool is short of room */
     struct monarch_options options;
     struct unasked_work unasked;
     bool links_by_path; /* /proc is there: linkat() of an unnamed file by its path */
@@ -240,6 +238,7 @@ uint32_t reports_take_completions(struct transfers *ts, struct monarch_completio
 uint32_t pace_background(const struct transfers *ts, uint64_t now);
 bool pace_is_full(const struct transfers *ts, uint32_t limit);
 bool pace_is_held_up(struct transfers *ts, const struct transfer *t);
+bool pace_may_hurry(const struct transfers *ts);
 bool pace_is_busy(const struct transfers *ts, uint32_t limit);
 void pace_read(struct transfers *ts, struct transfer *t);
 void pace_file(struct transfers *ts, struct transfer *t);
