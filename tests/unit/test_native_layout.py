@@ -22,7 +22,6 @@ HEADERS = [
         "dataplane/demand/demand_api.h",
         "dataplane/base/lru.h",
         "dataplane/extents/order_api.h",
-        "dataplane/extents/pack_adoption.h",
         "dataplane/extents/replica_state.h",
         "dataplane/extents/table_api.h",
         "dataplane/media/codec.h",

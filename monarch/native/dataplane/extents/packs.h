@@ -8,6 +8,7 @@
 struct job;
 struct packed_codec;
 struct packs;
+struct monarch_pack;
 struct partials;
 struct table;
 
@@ -91,15 +92,6 @@ bool packs_blocked(struct packs *p, uint32_t *file);
 void packs_unblock(struct packs *p);
 
 /* pack_adoption.c: segments that outlive their job */
-#define NO_FILE 0xffffffffu
-
-struct monarch_pack { /* a segment of an earlier job */
-    uint32_t tier, reserved;
-    const char *name;
-    const uint32_t *files; /* by entry of its index; NO_FILE: it is not wanted */
-    uint64_t count;
-};
-
 int64_t pack_adoption_take(struct partials *parts, const struct monarch_pack *pack);
 void pack_adoption_seal(struct partials *parts);
 

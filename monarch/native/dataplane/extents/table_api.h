@@ -86,6 +86,15 @@ struct monarch_plan { /* by which a table decides from now on; copied */
     uint32_t reserved;
 };
 
+#define NO_FILE 0xffffffffu
+
+struct monarch_pack { /* a segment of an earlier job */
+    uint32_t tier, reserved;
+    const char *name;
+    const uint32_t *files; /* by entry of its index; NO_FILE: it is not wanted */
+    uint64_t count;
+};
+
 /* What becomes of a File that is asked for. */
 enum monarch_verdict {
     VERDICT_BEGUN = 0, /* the order is filled in, its room reserved */
