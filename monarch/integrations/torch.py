@@ -19,7 +19,7 @@ except ImportError as error:
 from monarch.errors import UsageError
 from monarch.integrations.sampler import HintingSampler
 from monarch.loader import Loader
-from monarch.loader.batch import Own
+from monarch.loader.batch import Batch, Own
 from monarch.loader.epochs import Epochs, Share
 from monarch.loader.options import LoaderOptions
 from monarch.loader.progress import Progress
@@ -36,7 +36,7 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
 
     With workers, each gives the batches that follow each other by their number, so that
     the `DataLoader` has them in the order of the loader; `decode` and `collate_fn` of
-    the loader run in them. Their batches stay valid. It is a `Stateful` of torchdata.
+    the loader run in them. All batches stay valid. It is a `Stateful` of torchdata.
 
     Args:
         records: a loader, or the first argument of one.
@@ -168,7 +168,8 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
             return
         iterator = iter(self.loader)
         self._running = self.loader.state_dict()["epoch"]
-        yield from iterator
+        for batch in iterator:
+            yield batch.keep() if isinstance(batch, Batch) else batch
         self._running = None
 
     def _in_worker(self, worker: Worker, progress: Progress) -> Iterator[Any]:

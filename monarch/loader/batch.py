@@ -128,7 +128,7 @@ class Batch:
 
     def __init__(self, ids: Array, places: Sequence[Place], form: Form) -> None:
         self.ids = ids
-        self._places = places
+        self._given: Sequence[Place] | None = places
         self._form = form
         self._views: list[memoryview] = []
         self._owners: list[weakref.ref[Array]] = []
@@ -142,6 +142,20 @@ class Batch:
     def __len__(self) -> int:
         """Return the number of Records."""
         return len(self.ids)
+
+    @property
+    def _places(self) -> Sequence[Place]:
+        """Return where the Records are.
+
+        Raises:
+            UsageError: the memory has been used again.
+        """
+        if self._given is None:
+            raise UsageError(
+                "this batch is not valid any more: the next batch uses its memory; "
+                "batch.keep() returns one that stays valid"
+            )
+        return self._given
 
     @property
     def nbytes(self) -> int:
@@ -161,6 +175,9 @@ class Batch:
 
         They are read-only memoryviews, arrays or tensors as `output` says, or what
         `decode` has made of each.
+
+        Raises:
+            UsageError: the batch is not valid any more.
         """
         if self._records is None:
             self._records = self._made()
@@ -171,7 +188,8 @@ class Batch:
         """Return the Records as one array or tensor, which stays valid.
 
         Raises:
-            UsageError: the Records have different sizes.
+            UsageError: the Records have different sizes, or the batch is not valid any
+                more.
         """
         if self._array is None:
             self._array = self._form.whole(self._rows(), self._own)
@@ -238,7 +256,7 @@ class Batch:
         for view in self._views:
             with suppress(BufferError):
                 view.release()
-        self._views, self._records, self._places = [], None, []
+        self._views, self._records, self._given = [], None, None
         return all(owner() is None for owner in self._owners)
 
     def _all_views(self) -> list[memoryview]:
@@ -299,8 +317,8 @@ class Batch:
         """Return the bytes, a row for each Record; not those of a reader's memory."""
         if len(self) and not self._places:
             raise UsageError(
-                "this batch has no bytes: it is not valid any more (use batch.keep()), "
-                "or another process has decoded it (use batch.records)"
+                "this batch has no bytes: another process has decoded it; use "
+                "batch.records"
             )
         lengths = self._lengths()
         if len(lengths) > 1:

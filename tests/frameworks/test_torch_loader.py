@@ -91,6 +91,14 @@ def test_batches_come_in_the_order_of_the_loader(
 
 
 @pytest.mark.parametrize("workers", WORKERS)
+def test_a_list_of_batches_is_right(packed: Path, workers: int) -> None:
+    dataset = dataset_of(packed)
+
+    assert right(iter(list(loader_of(dataset, workers)))) == wanted(packed, 1)[0]
+    dataset.close()
+
+
+@pytest.mark.parametrize("workers", WORKERS)
 def test_an_epoch_that_was_set_is_given(packed: Path, workers: int) -> None:
     dataset = dataset_of(packed)
     loader = loader_of(dataset, workers)

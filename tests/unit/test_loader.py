@@ -1,6 +1,7 @@
 """The loader gives exact epochs, wherever it is interrupted, and nothing is left."""
 
 import os
+import pickle
 import signal
 import time
 from collections import deque
@@ -230,6 +231,23 @@ def test_views_end_with_their_batch_and_kept_batches_stay(packed):
         with pytest.raises(ValueError, match="released"):
             views[0][0]
         assert [[bytes(r) for r in one.records] for one in kept] == copies
+
+
+def test_a_batch_whose_memory_was_used_again_says_so(packed):
+    with Loader(packed, 16, **SMALL) as loader:
+        batches = iter(loader)
+        read = next(batches)
+        assert len(read.records) == 16
+        unread = next(batches)
+        next(batches)
+
+        for batch in (read, unread):
+            for use in ("records", "array", "nbytes", "portions"):
+                with pytest.raises(UsageError, match=r"not valid any more.*batch.keep"):
+                    getattr(batch, use)
+            for use in (batch.keep, lambda: pickle.dumps(batch)):
+                with pytest.raises(UsageError, match="not valid any more"):
+                    use()
 
 
 def test_memory_that_a_program_still_uses_is_not_written(packed):
