@@ -1,4 +1,4 @@
-/* lru.c - which Replicas of a Tier were used longest ago: a decision about values.
+/* lru.c - finds the Replicas of a Tier that were used longest ago.
  *
  * Nothing is kept in order while programs open Files: whoever needs room looks at all Files
  * once, and has the oldest of them for many evictions. A heap holds the oldest so far, the

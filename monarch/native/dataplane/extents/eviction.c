@@ -1,5 +1,5 @@
-/* eviction.c - makes room in Tiers for what programs ask for: the Replicas that were used
- * longest ago leave, and segments of packed Tiers.
+/* eviction.c - decides what leaves a Tier and evicts it: the Replicas, or segments of packed Tiers,
+ * that were used longest ago, for Files that programs ask for.
  *
  * Which are the oldest is found by looking at all Files (lru.c), once for many evictions. A
  * Replica that was used since then, that programs wait for, or that one of them has open,

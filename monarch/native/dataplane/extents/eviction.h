@@ -1,5 +1,5 @@
-/* eviction.h - how Replicas leave: Tiers, for what programs ask for, and the bounded Pool of Files that
- * pass through a node which does not keep them. */
+/* eviction.h - evicts Replicas from Tiers, and from the bounded Pool of Files that pass through a node
+ * which does not keep them. */
 #ifndef MONARCH_EVICTION_H
 #define MONARCH_EVICTION_H
 

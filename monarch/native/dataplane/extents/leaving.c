@@ -1,5 +1,5 @@
-/* leaving.c - Replicas that have lost their names, in Tiers and in the Pool: their room counts until no
- * program has them open.
+/* leaving.c - Replicas that were evicted, from Tiers and the Pool: their room counts until no program has
+ * them open.
  *
  * The kernel proves that by granting a write lease (fcntl(2), F_SETLEASE). A file system without leases
  * proves nothing: there the room is free with the name.

@@ -1,6 +1,5 @@
-/* pack_coders.c - with which codec the Files of packed Tiers are compressed, and coders that are
- * kept for the next one who needs them.
- */
+/* pack_coders.c - which codec compresses the Files of a packed Tier, and a store of its coders. The codecs
+ * themselves: media/codec.c. */
 #include <stdlib.h>
 
 #include "dataplane/extents/packs_state.h"

@@ -1,4 +1,4 @@
-/* page_arrivals.c - Pages that arrive in a partial Replica: their bits, the checksums of their
+/* page_arrivals.c - the state of Extents of large Files: which Pages are present, the checksums of their
  * Blocks, and when an Extent is complete.
  *
  * Programs read a Page once its bit is set, which is after the origin's file was found to be the

@@ -1,4 +1,5 @@
-/* replica_state.c - the state words of Files, and the threads that watch them.
+/* replica_state.c - the state of a File, which is that of the one Extent of a small File, and the threads
+ * that watch it. Extents of large Files: page_bits.c and page_arrivals.c.
  *
  * Every change of a state word is made here. Programs wait for a state by its futex; a
  * thread that polls sockets cannot. Before it sleeps it arms its watch and looks at the

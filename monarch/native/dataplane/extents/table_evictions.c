@@ -1,5 +1,5 @@
-/* table_evictions.c - for which Files Replicas leave a Tier: those that programs ask for,
- * or will open, and that have no room. Background fill lets nothing leave.
+/* table_evictions.c - which Files may take the room of others in a Tier: those that programs ask for,
+ * or will open. Background fill evicts nothing.
  */
 #include "dataplane/extents/table.h"
 

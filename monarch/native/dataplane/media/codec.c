@@ -1,4 +1,4 @@
-/* codec.c - a coder: one codec with its contexts, which are kept: a new one for each
+/* codec.c - the codecs, and coders: one codec with its contexts, which are kept, as a new one for each
  * piece would take longer than a small piece. */
 #include "dataplane/media/codec.h"
 

@@ -129,7 +129,7 @@ bool client_silent(const struct receiver *r, const struct client_connection *c,
 void client_expire(struct receiver *r, struct client_connection *c, uint64_t now);
 void client_end(struct receiver *r, struct client_connection *c, int status);
 
-/* peer_fetch.c */
+/* peer_client_fetch.c */
 int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order *order,
                 uint64_t now);
 bool fetch_has_requests(const struct fetch *f);
@@ -141,7 +141,7 @@ uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t
                                 uint32_t pages);
 void arrivals_signal(struct receiver *r, bool all);
 
-/* peer_fetched.c */
+/* peer_client_arrivals.c */
 int fetched_begin(struct receiver *r, struct fetch *f, const struct coming *in);
 int fetched_add(struct receiver *r, struct fetch *f, const uint8_t *bytes, size_t n);
 int fetched_end(struct receiver *r, struct fetch *f, const struct coming *in,

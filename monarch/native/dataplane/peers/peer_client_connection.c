@@ -1,5 +1,4 @@
-/* peer_client_connection.c - sends requests to one peer, reads its replies and ends what is
- * late. */
+/* peer_client_connection.c - a connection to one peer: its requests, replies and time-outs. */
 #include "dataplane/peers/peer_client.h"
 
 #include <errno.h>

@@ -76,7 +76,7 @@ struct server {
 int server_new(struct demand *d, const struct monarch_server_options *options,
                struct server **out);
 
-/* peer_replies.c */
+/* peer_server_replies.c */
 bool reply_is_there(struct server *s, const struct pending_request *p, uint64_t now);
 bool reply_is_ready(struct server *s, const struct pending_request *p);
 void reply_ask(struct server *s, const struct pending_request *p);

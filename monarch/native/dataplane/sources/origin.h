@@ -1,4 +1,5 @@
-/* origin.h - Files at their origin. */
+/* origin.h - how the Source "origin" opens and compares a File. What a Source does in each state of a
+ * Transfer is its route, see transfers/transfer.h. */
 #ifndef MONARCH_ORIGIN_H
 #define MONARCH_ORIGIN_H
 

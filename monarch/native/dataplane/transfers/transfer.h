@@ -144,7 +144,7 @@ static inline bool transfer_is_local(const struct transfer *t)
 /* transfer_run.c */
 bool transfer_run(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 
-/* transfer_parts.c: what all Sources have in common; transfer_steps.c: the copy of the origin */
+/* transfer_parts.c: what all Sources have in common; origin_route.c: the copy of the origin */
 void transfer_init(struct transfer *t, const struct monarch_order *order);
 int transfer_prepare(struct transfers *ts, struct transfer *t);
 int transfer_check(struct transfers *ts, struct transfer *t, uint8_t *buffer);
@@ -188,7 +188,7 @@ int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
                    bool source);
 void partial_return(struct transfer *t);
 
-/* sharing.c: large Files of other jobs of this user */
+/* sibling_route.c: large Files of other jobs of this user */
 bool sharing_has(struct transfers *ts, struct transfer *t, bool waits);
 int sharing_link(struct transfers *ts, const struct monarch_order *order);
 

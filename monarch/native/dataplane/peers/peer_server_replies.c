@@ -1,4 +1,4 @@
-/* peer_replies.c - what a peer gets for a request: a whole Extent by sendfile(), Blocks of a large
+/* peer_server_replies.c - makes the reply to a peer: a whole Extent by sendfile(), Blocks of a large
  * File, also of one that still fills, or the pieces of a frame, without decoding them.
  *
  * The checksum and the seal of an Extent were made when it came. Blocks are compared with the

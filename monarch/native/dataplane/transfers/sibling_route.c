@@ -1,5 +1,4 @@
-/* sharing.c - the route of Files that another job of this user has: its Replica gets a name in this
- * job's Tier, too.
+/* sibling_route.c - the Source "another job of this user": its Replica gets a name in this job's Tier, too.
  *
  * Where peers or a later job are to get checksums and seals, the bytes are read once from the Tier.
  * A Replica that goes meanwhile is no error: the File is copied from the origin.

@@ -1,4 +1,4 @@
-/* peer_fetched.c - what a peer sends: bytes of a File, or a frame of its pieces. They are compared
+/* peer_client_arrivals.c - takes what a peer sends: bytes of a File, or a frame of its pieces. They are compared
  * with the checksum or the seal of the peer, and go into a Replica.
  *
  * A frame is as the peer had it. Whether that is right, the checksum of the plain bytes tells when

@@ -1,5 +1,5 @@
-/* transfer_steps.c - the routes of small Files from the origin, and of Replicas that an earlier job
- * has left. */
+/* origin_route.c - the Source "origin" for whole Files, and the check of Replicas that an earlier job has
+ * left. */
 #include "dataplane/transfers/transfer.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* peer_fetch.c - the Transfer of a File from a peer into a Tier, or of Blocks of a large File that
- * it has claimed: what it asks for, and how it ends; and the queue of the results for Python.
+/* peer_client_fetch.c - the Source "peer": a Transfer of a File, or of claimed Blocks of a large one, asks
+ * for them and ends; and the queue of the results for Python.
  *
  * Of a File that a peer does not give, Python decides what follows. Of Blocks, the next source is
  * asked, and at last the origin; Python hears of it, but does not decide: programs wait for some
