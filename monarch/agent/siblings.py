@@ -5,7 +5,8 @@ of this job are, and nowhere else, so that no other user's files are believed.
 
 Their Files take space that is not free, and that this job needs none of. A Tier counts
 it at the start only if all Files that they do not have fit into what is free: then no
-order in which Files are staged, and no job that ends or evicts, can fill the disk.
+order in which Files are staged, and no job that ends, can fill the disk. A job that
+evicts these Files for others may fill it: the Tier then shrinks to what it holds.
 """
 
 import asyncio

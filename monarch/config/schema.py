@@ -395,7 +395,9 @@ class Config(Section):
         "hold count as free space when a job starts, if these jobs have the same index "
         "of the dataset, and the files that they do not hold fit into the free space "
         "too: then linked files take no space, and the others cannot overfill the "
-        "disk. Otherwise the capacity is limited by the free space alone.",
+        "disk, unless one of these jobs evicts files (eviction: lru): the tier then "
+        "shrinks to what it holds. Otherwise the capacity is limited by the free "
+        "space alone.",
     )
     cold_open: ColdOpen = Field(default=ColdOpen())
     fill: Fill = Field(default=Fill())

@@ -126,7 +126,7 @@ def live_jobs(runs: Iterable[Path]) -> list[LiveJob]:
     """Return the jobs of run directories that have an agent and a Catalog."""
     found = []
     for run in runs:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, OverflowError):  # a damaged Catalog
             if is_locked(run) and (job := LiveJob.read(run)) is not None:
                 found.append(job)
     return found

@@ -152,7 +152,7 @@ def test_truncation_by_another_name_of_a_file_reaches_and_marks_it(
 
 
 def test_truncating_open_outside_looks_once_at_what_it_has_met(traced: Traced) -> None:
-    opens = "for _ in range(5): os.close(os.open(out + '/other', T | os.O_CREAT))"
+    opens = "for _ in range(5): os.write(os.open(out + '/other', T | os.O_CREAT), b'1')"
 
     code, calls = traced.run(opens)
 
@@ -160,7 +160,7 @@ def test_truncating_open_outside_looks_once_at_what_it_has_met(traced: Traced) -
     assert code == 0
     assert len(named) == 5, "each is looked at by its descriptor alone"
     assert not any("O_TRUNC" in line for line in named)
-    assert calls.count("ftruncate(") == 5
+    assert calls.count("ftruncate(") == 4, "the first one has made an empty file"
 
 
 def test_truncating_open_on_a_file_server_keeps_its_flag(

@@ -62,6 +62,8 @@ static void begin(struct nodes *n, uint16_t source, uint16_t next)
     n->asker.board = board_new(1, &size);
     if (n->owner.waits)
         n->owner.board->flags->presence = 0;
+    if (n->asker.waits)
+        n->asker.board->flags->presence = 0;
     start_owner(&n->owner);
     make_table(&n->asker, ASKER, source, next);
     board_start(n->asker.board, 2, 1);
@@ -85,6 +87,13 @@ void nodes_begin(struct nodes *n, uint16_t source, uint16_t next)
 void nodes_begin_large_for_asker(struct nodes *n)
 {
     n->owner.waits = true;
+    begin(n, OWNER, NO_SOURCE);
+}
+
+/* nodes_begin_large_for_owner - the same of the asker. */
+void nodes_begin_large_for_owner(struct nodes *n)
+{
+    n->asker.waits = true;
     begin(n, OWNER, NO_SOURCE);
 }
 

@@ -32,6 +32,7 @@ struct nodes {
 /* nodes_begin - the asker asks these two peers, in this order; NO_SOURCE: the origin. */
 void nodes_begin(struct nodes *n, uint16_t source, uint16_t next);
 void nodes_begin_large_for_asker(struct nodes *n);
+void nodes_begin_large_for_owner(struct nodes *n);
 void nodes_connect(struct nodes *n);
 void nodes_until_counted(struct nodes *n); /* nothing is copied any more */
 void nodes_settle(struct nodes *n);        /* and the nodes have stopped */

@@ -293,6 +293,19 @@ static void a_node_to_which_it_is_not_large_gives_blocks(bool ready)
     nodes_end(&nodes);
 }
 
+static void a_node_to_which_it_is_not_large_gets_all(bool ready)
+{
+    nodes_begin_large_for_owner(&nodes);
+    nodes_connect(&nodes);
+    if (ready)
+        have_all();
+    board_ask(nodes.asker.board, 0, 1);
+    node_until_ready(&nodes.asker);
+    CHECK(nodes_none_failed(&nodes));
+    all_from_owner(LARGE_BYTES, LARGE_BYTES);
+    nodes_end(&nodes);
+}
+
 int main(void)
 {
     the_owner_reads_what_is_asked_for();
@@ -309,5 +322,7 @@ int main(void)
     what_own_fill_has_asked_for_becomes_demand();
     a_node_to_which_it_is_not_large_gives_blocks(true);
     a_node_to_which_it_is_not_large_gives_blocks(false);
+    a_node_to_which_it_is_not_large_gets_all(true);
+    a_node_to_which_it_is_not_large_gets_all(false);
     return PASS;
 }

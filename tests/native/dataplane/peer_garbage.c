@@ -44,6 +44,7 @@ static void name_blocks(struct frame_request *f)
     f->wanted = f->blocks + next_random() % 2;
     f->flags = next_random() % 4 == 0 ? FRAME_UNASKED : 0;
     f->flags |= next_random() % 2 ? FRAME_WANTED : 0;
+    f->flags |= next_random() % 2 ? FRAME_WHOLE : 0;
 }
 
 /* some_requests - valid ones and damaged ones, the last one maybe cut. */

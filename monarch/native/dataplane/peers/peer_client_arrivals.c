@@ -207,7 +207,7 @@ static int begin_extent(struct receiver *r, struct fetch *f,
     struct transfer *t = &f->transfer;
     if (f->replica && head->replica && f->replica != head->replica)
         return -EAGAIN;
-    f->replica = head->replica;
+    f->replica = head->replica ? head->replica : f->replica;
     bool created = t->file.fd >= 0 || t->frame;
     return created ? 0 : replica_file_create(r->demand->transfers, t);
 }

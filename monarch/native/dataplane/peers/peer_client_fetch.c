@@ -68,12 +68,14 @@ struct frame_request fetch_request(struct receiver *r, struct fetch *f, uint64_t
     uint32_t extent = EXTENT_BLOCKS - f->next % EXTENT_BLOCKS;
     uint32_t into = f->packing ? f->next % FRAME_BLOCKS_MAX : 0;
     uint32_t most = f->transfer.partial ? FRAME_BLOCKS_MAX - into : extent;
-    bool unasked = order->kind & MONARCH_BACKGROUND && !(order->kind & MONARCH_HINT);
+    bool hinted = order->kind & MONARCH_HINT && !f->transfer.partial;
+    bool unasked = order->kind & MONARCH_BACKGROUND && !hinted;
     const struct block_run range = {f->next, left < most ? left : most};
     struct frame_request request = frame_request_make(r->demand->job->catalog, id,
                                                       order->file, range);
     request.wanted = (uint8_t)(left < extent ? left : extent);
     request.flags = unasked && !f->wanted ? FRAME_UNASKED : 0;
+    request.flags |= f->transfer.partial ? 0 : FRAME_WHOLE;
     request.packing = f->packing;
     f->next += range.count;
     return request;

@@ -24,13 +24,6 @@ static struct monarch_traffic *traffic_of(struct server *s,
     return &s->traffic[c->peer];
 }
 
-/* is_whole - a request is for an Extent that is not brought in part: all others are for Blocks. */
-static bool is_whole(const struct job *job, const struct frame_request *f)
-{
-    bool large = presence_find(job->flags, f->file) >= 0;
-    return frame_is_extent(job->catalog, f) && (!large || f->blocks > FRAME_BLOCKS_MAX);
-}
-
 /* want - programs of the peer wait for Blocks now that its fill has requested. */
 static void want(struct server *s, struct server_connection *c,
                  const struct frame_request *f)
@@ -61,7 +54,7 @@ static int take_frame(struct server *s, struct server_connection *c,
     struct pending_request *p = &c->pending[c->pending_count++];
     *p = (struct pending_request){.asked = *f, .since_ns = now, .status = rc};
     if (!rc) {
-        p->whole = is_whole(job, f);
+        p->whole = f->flags & FRAME_WHOLE;
         p->ready = reply_is_ready(s, p);
         p->failures = p->whole ? 0 : partial_failures(job, f->file);
     }

@@ -52,11 +52,13 @@ static bool names_its_range(const struct catalog *cat, const struct frame_reques
 int frame_check_request(const struct catalog *cat, const struct frame_request *f)
 {
     if (f->magic != FRAME_REQUEST_MAGIC || f->reserved || f->reserved_too ||
-        f->flags & ~(FRAME_UNASKED | FRAME_WANTED))
+        f->flags & ~(FRAME_UNASKED | FRAME_WANTED | FRAME_WHOLE))
         return -EPROTO;
     if (f->catalog_digest != cat->digest)
         return -ESTALE;
     if (!catalog_entry(cat, f->file, NULL))
+        return -EPROTO;
+    if (f->flags & FRAME_WHOLE && !frame_is_extent(cat, f))
         return -EPROTO;
     return names_its_range(cat, f) ? 0 : -EPROTO;
 }

@@ -43,6 +43,7 @@ enum {
 enum {                    /* flags of a request */
        FRAME_UNASKED = 1, /* no program waits for it */
        FRAME_WANTED = 2,  /* no request: programs wait for these Blocks now */
+       FRAME_WHOLE = 4,   /* all Extents of the File are asked for, in their order */
 };
 
 struct frame_request {

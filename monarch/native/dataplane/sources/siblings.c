@@ -217,7 +217,8 @@ static bool is_read(const struct sibling *one, uint64_t number, dev_t dev)
 }
 
 /* take - opens the Replica that a sibling has READY. The same state word behind it proves that
- * it was there all the time: a File that fills may have the same name. */
+ * it was there all the time: a File that fills may have the same name. An agent that was killed
+ * has left its words as they were, while its Tier may be that of a later job. */
 static bool take(const struct siblings *s, const struct sibling *one, uint64_t number,
                  const struct sought *file, struct sibling_copy *out)
 {
@@ -227,7 +228,7 @@ static bool take(const struct siblings *s, const struct sibling *one, uint64_t n
         open_copy(s, one->tiers[tier], file, out))
         return false;
     uint32_t now = sibling_catalog_word(&one->catalog, number);
-    if (((now ^ word) & ~STATE_CONFIRMED) == 0)
+    if (((now ^ word) & ~STATE_CONFIRMED) == 0 && beats(one))
         return true;
     close(out->fd);
     return false;

@@ -57,6 +57,14 @@ bool splits_below(uint64_t parent)
                                                     memory_order_relaxed);
 }
 
+/* splits_forget - opens in this directory are not split any more. */
+void splits_forget(uint64_t parent)
+{
+    if (splits_below(parent))
+        atomic_store_explicit(&known[parent % DIRECTORIES].parent, 0,
+                              memory_order_relaxed);
+}
+
 /* is_local - no server is asked for the file: its device is a disk, or it lies in memory, as
  * the kernel keeps seals for such files alone. */
 static bool is_local(int fd, const struct stat *st)

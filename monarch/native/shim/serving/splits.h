@@ -7,6 +7,7 @@
 bool splits_flags(int flags);
 uint64_t splits_parent(int dirfd, const char *path);
 bool splits_below(uint64_t parent);
+void splits_forget(uint64_t parent);
 void splits_learn(uint64_t parent, int fd, const struct stat *st);
 
 #endif

@@ -236,6 +236,13 @@ static bool look(const struct redirect *s, int dirfd, const char *path, int fd,
     return s->cuts && s->parent ? sys_fstat(fd, st) == 0 : object_of(fd, st);
 }
 
+/* is_made - the open may have made this empty file: others may write to it by now, which O_TRUNC would
+ * not have cut. */
+static bool is_made(const struct redirect *s, int fd, const struct stat *st)
+{
+    return s->flags & O_CREAT && !st->st_size && object_new(fd);
+}
+
 /* redirect_diverts - true: the open for writing met a Replica, or was kept out of one by its
  * mode; open s->path instead. `fd` is what the open gave. */
 bool redirect_diverts(struct redirect *s, int dirfd, const char *path, int fd)
@@ -255,7 +262,7 @@ bool redirect_diverts(struct redirect *s, int dirfd, const char *path, int fd)
     divert(s, path ? dirfd : fd, path, &st);
     if (fd < 0 || s->final)
         return s->final;
-    s->cuts = s->cuts && S_ISREG(st.st_mode);
+    s->cuts = s->cuts && S_ISREG(st.st_mode) && !is_made(s, fd, &st);
     if (S_ISREG(st.st_mode))
         splits_learn(s->parent, fd, &st);
     invalidate_object(s->seg, fd, NULL, &st, CHANGE_BYTES);
@@ -280,6 +287,7 @@ bool redirect_cut(struct redirect *s, int dirfd, const char *path, int *fd)
     if (*fd < 0 ? !wants_truncation(errno)
                 : sys_call(SYS_ftruncate, *fd, 0, 0, 0, 0) == 0)
         return true;
+    splits_forget(s->parent);
     if (*fd >= 0)
         sys_close(*fd);
     *fd = -1;
