@@ -207,8 +207,10 @@ struct frame_request ask_extent(struct board *b, uint64_t id, uint32_t file,
 {
     const uint64_t size = file < b->files ? b->sizes[file] : 0;
     const uint32_t most = extent < extents_of(size) ? extent_blocks(size, extent) : 1;
-    return frame_request_make(b->catalog, id, file,
-                              (struct block_run){extent * EXTENT_BLOCKS, most});
+    struct frame_request f = frame_request_make(
+        b->catalog, id, file, (struct block_run){extent * EXTENT_BLOCKS, most});
+    f.flags = FRAME_WHOLE;
+    return f;
 }
 
 void put_reply(int fd, const struct frame_reply *head, const void *bytes)
