@@ -115,7 +115,7 @@ def requests(digest: int) -> Iterator[bytes]:
     for file, first in ((2**32 - 1, 0), (0, 2**32 - 1), (FILES, 0), (0, 1)):
         for spoken in (digest, digest ^ 1):
             yield REQUEST.pack(REQUEST_MAGIC, 1, 1, 0, 0, 7, spoken, file, first, 0, 0)
-    for what in ((0, 0, 0), (2, 2, 0), (1, 0, 0), (1, 33, 0), (1, 1, 4)):
+    for what in ((0, 0, 0), (2, 2, 4), (1, 0, 0), (1, 33, 0), (1, 1, 8)):
         yield REQUEST.pack(REQUEST_MAGIC, *what, 0, 7, digest, 0, 0, 0, 0)
     yield REQUEST.pack(0, 1, 1, 0, 0, 7, digest, 0, 0, 0, 0)
     for _ in range(100):
