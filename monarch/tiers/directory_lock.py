@@ -1,11 +1,13 @@
 """Private directories and their locks, which no other user can have prepared."""
 
+import errno
 import fcntl
 import os
 import secrets
 import shutil
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from monarch.errors import MonarchError
@@ -13,6 +15,7 @@ from monarch.errors import MonarchError
 PRIVATE = 0o700
 LOCK_S = 1.0
 LOOK_S = 0.02
+TRIES = 100
 
 
 class Unsafe(MonarchError):
@@ -24,17 +27,32 @@ def open_private(path: Path, *, create: bool = True) -> int:
 
     The parent must exist; the caller closes the descriptor.
     """
-    if create:
-        try:
-            os.mkdir(path, PRIVATE)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise MonarchError(f"{path}: {error.strerror}") from error
+    for _ in range(TRIES):
+        if create:
+            _create(path)
+        with suppress(FileNotFoundError):
+            return _open(path)
+        if not create:
+            break  # else another process has removed it, which was empty, meanwhile
+    raise Unsafe(f"{path}: {os.strerror(errno.ENOENT)}")
+
+
+def _create(path: Path) -> None:
+    try:
+        os.mkdir(path, PRIVATE)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise MonarchError(f"{path}: {error.strerror}") from error
+
+
+def _open(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except NotADirectoryError as error:
         raise Unsafe(f"{path} is a link or no directory; remove it") from error
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise Unsafe(f"{path}: {error.strerror}") from error
     found = os.fstat(fd)
