@@ -12,10 +12,10 @@
 
 enum { QUEUE_MAX = 1024 };
 
-/* How long a File waits for room, and how long programs then ask the origin. */
-static const uint64_t BUSY_NS = SECOND_NS / 10;
+/* How long a File waits for room. */
+static const uint64_t WAIT_NS = SECOND_NS / 10;
 
-struct timed { /* a File, and since or until when */
+struct timed { /* a File, and since when */
     uint32_t file;
     uint64_t at_ns;
 };
@@ -24,7 +24,7 @@ struct pool_queue {
     struct demand *demand;
     pthread_mutex_t lock; /* guards the rest; before that of the Pool */
     struct ring queue;    /* struct timed: Files that wait */
-    struct ring busy;     /* struct timed: Files that have waited too long */
+    struct ring busy;     /* struct refused: Files that waited too long */
     uint8_t *queued;      /* a bit per File: it is in the queue */
 };
 
@@ -39,7 +39,7 @@ int pool_queue_new(struct demand *d, struct pool_queue **out)
     pthread_mutex_init(&q->lock, NULL);
     q->queued = calloc(d->job->catalog->file_count / 8 + 1, 1);
     if (!q->queued || ring_init(&q->queue, sizeof(struct timed), QUEUE_MAX) ||
-        ring_init(&q->busy, sizeof(struct timed), QUEUE_MAX))
+        ring_init(&q->busy, sizeof(struct refused), QUEUE_MAX))
         return -ENOMEM;
     return 0;
 }
@@ -70,16 +70,11 @@ static bool is_queued(const struct pool_queue *q, uint32_t file)
 }
 
 /* refuse - sends programs to the origin, which answers sooner than the Pool. */
-static void refuse(struct pool_queue *q, uint32_t file, uint64_t now)
+static void refuse(struct pool_queue *q, uint32_t file)
 {
     struct table *t = q->demand->table;
-    pthread_mutex_lock(&t->lock);
-    t->tally.transit_full++;
-    pthread_mutex_unlock(&t->lock);
-    if (q->busy.count < q->busy.capacity) {
-        table_refuse(t, file, REASON_BUSY);
-        ring_push(&q->busy, &(struct timed){file, now + BUSY_NS});
-    }
+    table_count(t, &(struct monarch_tally){.transit_full = 1});
+    table_refuse_busy(t, &q->busy, file);
 }
 
 /* begin - begins a File if there is room for it now, or can be made. */
@@ -114,7 +109,7 @@ void pool_queue_wait(struct pool_queue *q, uint32_t file)
         ring_push(&q->queue, &(struct timed){file, now});
         job_ring(q->demand->job); /* it serves the queue, and may sleep for long */
     } else if (verdict == VERDICT_POOL) {
-        refuse(q, file, now);
+        refuse(q, file);
     }
     pthread_mutex_unlock(&q->lock);
     if (verdict == VERDICT_BEGUN)
@@ -130,33 +125,16 @@ static bool next_of_queue(struct pool_queue *q, struct monarch_order *order)
     while ((first = ring_peek(&q->queue))) {
         struct timed one = *first;
         enum monarch_verdict verdict = begin(q, one.file, order);
-        if (verdict == VERDICT_POOL && now - one.at_ns < BUSY_NS)
+        if (verdict == VERDICT_POOL && now - one.at_ns < WAIT_NS)
             return false;
         ring_pop(&q->queue, &one);
         set_queued(q, one.file, false);
         if (verdict == VERDICT_BEGUN)
             return true;
         if (verdict == VERDICT_POOL)
-            refuse(q, one.file, now);
+            refuse(q, one.file);
     }
     return false;
-}
-
-/* end_busy - programs may ask again for Files that were refused. */
-static void end_busy(struct pool_queue *q, uint64_t now)
-{
-    const struct monarch_rule again = {
-        .mask = STATE_FIXED,
-        .from = STATE_WORD(REPLICA_ABSENT, 0, REASON_BUSY),
-        .to = STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE),
-    };
-    const struct timed *first;
-    struct timed one;
-    while ((first = ring_peek(&q->busy)) && first->at_ns <= now) {
-        ring_pop(&q->busy, &one);
-        uint64_t file = one.file;
-        monarch_states_change(q->demand->table->options.words, &file, 1, &again);
-    }
 }
 
 /* pool_queue_serve - gives room that has become free to the Files that wait; true while some
@@ -168,9 +146,8 @@ bool pool_queue_serve(struct pool_queue *q)
     bool begun = true, waits = false;
     while (begun) {
         pthread_mutex_lock(&q->lock);
-        uint64_t now = clock_ns();
         pool_check_held(q->demand->pool);
-        end_busy(q, now);
+        table_end_busy(q->demand->table, &q->busy);
         begun = next_of_queue(q, &order);
         waits = q->queue.count || q->busy.count;
         atomic_store_explicit((_Atomic uint32_t *)&q->demand->job->requests->pool_full,

@@ -39,7 +39,6 @@ enum {
     TRIES = 4, /* other Files may take the room that was made for one */
 };
 
-static const uint64_t BUSY_NS = SECOND_NS / 10; /* so long programs ask the origin */
 static const uint64_t IN_VAIN_NS = SECOND_NS /
                                    20; /* so long nothing is looked for again */
 
@@ -49,11 +48,6 @@ struct candidates { /* of one Tier, the oldest first */
     uint32_t tick;  /* when they were found */
     uint64_t at_ns; /* the same */
     bool fruitless; /* none of them has left */
-};
-
-struct refused { /* a File that found no room, and until when */
-    uint32_t file;
-    uint64_t until_ns;
 };
 
 struct eviction {
@@ -291,32 +285,12 @@ static bool make_room(struct eviction *v, uint32_t file)
     return made;
 }
 
-/* refuse - all that could leave is in use: programs ask the origin for a while. */
+/* refuse - all that could leave is in use. */
 static void refuse(struct eviction *v, uint32_t file)
 {
-    const struct refused one = {file, clock_ns() + BUSY_NS};
     pthread_mutex_lock(&v->lock);
-    if (v->refused.count < v->refused.capacity) {
-        table_refuse(v->table, file, REASON_BUSY);
-        ring_push(&v->refused, &one);
-    }
+    table_refuse_busy(v->table, &v->refused, file);
     pthread_mutex_unlock(&v->lock);
-}
-
-static void end_refused(struct eviction *v, uint64_t now)
-{
-    const struct monarch_rule again = {
-        .mask = STATE_FIXED,
-        .from = STATE_WORD(REPLICA_ABSENT, 0, REASON_BUSY),
-        .to = STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE),
-    };
-    const struct refused *first;
-    struct refused one;
-    while ((first = ring_peek(&v->refused)) && first->until_ns <= now) {
-        ring_pop(&v->refused, &one);
-        uint64_t file = one.file;
-        monarch_states_change(v->table->options.words, &file, 1, &again);
-    }
 }
 
 /* ---- for others ---------------------------------------------------------------------- */
@@ -373,6 +347,6 @@ void eviction_beat(struct eviction *v)
     pthread_mutex_lock(&v->lock);
     tell_time(v);
     leaving_look(&v->leaving);
-    end_refused(v, clock_ns());
+    table_end_busy(v->table, &v->refused);
     pthread_mutex_unlock(&v->lock);
 }

@@ -87,7 +87,7 @@ void leaving_add(struct leaving *l, const struct left *one)
         ring_push(&l->held, &held);
 }
 
-/* leaving_look - gives back the room of Replicas that programs have closed since. */
+/* leaving_look - frees the room of Replicas that are no longer open. */
 void leaving_look(struct leaving *l)
 {
     struct left one;

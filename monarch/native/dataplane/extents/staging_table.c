@@ -14,6 +14,9 @@
 #include "dataplane/base/clock.h"
 #include "dataplane/extents/replica_state.h"
 
+/* How long programs read the origin if a File finds no room just now. */
+static const uint64_t BUSY_NS = SECOND_NS / 10;
+
 static uint64_t need_of(const struct table *t, uint32_t file)
 {
     return footprint(t->options.sizes[file]);
@@ -136,6 +139,35 @@ void table_refuse(struct table *t, uint32_t file, uint32_t reason)
     uint32_t seen = load_word(t, file);
     if (STATE_OF(seen) == REPLICA_ABSENT && STATE_REASON(seen) == REASON_NONE)
         refuse_word(t, file, seen, reason);
+}
+
+/* table_refuse_busy - sends programs to the origin for a while: a File finds no room just now.
+ * `refused` holds struct refused; if it is full, programs ask again at once. */
+void table_refuse_busy(struct table *t, struct ring *refused, uint32_t file)
+{
+    const struct refused one = {file, clock_ns() + BUSY_NS};
+    if (refused->count == refused->capacity)
+        return;
+    table_refuse(t, file, REASON_BUSY);
+    ring_push(refused, &one);
+}
+
+/* table_end_busy - lets programs ask again for Files that were refused long enough. */
+void table_end_busy(struct table *t, struct ring *refused)
+{
+    const struct monarch_rule again = {
+        .mask = STATE_FIXED,
+        .from = STATE_WORD(REPLICA_ABSENT, 0, REASON_BUSY),
+        .to = STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE),
+    };
+    const struct refused *first;
+    struct refused one;
+    uint64_t now = clock_ns();
+    while ((first = ring_peek(refused)) && first->until_ns <= now) {
+        ring_pop(refused, &one);
+        uint64_t file = one.file;
+        monarch_states_change(t->options.words, &file, 1, &again);
+    }
 }
 
 /* is_crowded_out - a File that is to be kept has no room as long as frames under way hold some:

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "dataplane/base/ring.h"
 #include "dataplane/extents/table_api.h"
 #include "shared/layout.h"
 
@@ -129,6 +130,11 @@ void table_free_room(struct table *t, uint32_t tier, uint64_t need);
 int64_t table_spare_bytes(const struct table *t);
 void table_set_promised(struct table *t, uint32_t file, bool promised);
 
+struct refused { /* a File that found no room, and until when */
+    uint32_t file;
+    uint64_t until_ns;
+};
+
 /* table_evictions.c; the callers of the first five hold the lock */
 bool table_can_evict(const struct table *t, uint32_t file);
 int table_evicting_pack(const struct table *t, uint32_t file);
@@ -221,6 +227,8 @@ void table_count(struct table *t, const struct monarch_tally *more);
 bool table_uses_pool(struct table *t);
 int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out);
 void table_refuse(struct table *t, uint32_t file, uint32_t reason);
+void table_refuse_busy(struct table *t, struct ring *refused, uint32_t file);
+void table_end_busy(struct table *t, struct ring *refused);
 int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed);
 
 #endif

@@ -134,8 +134,7 @@ int table_set_packed(struct table *t, const struct monarch_order *order,
         ended = replica_state_end(t->words, file, order->word,
                                   STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE) |
                                       STATE_CONFIRMED);
-    if (!ended ||
-        lost) { /* its end gives back the reservation, as it was before the frame */
+    if (!ended || lost) { /* the failed Transfer releases its reservation */
         a->reserved += table_frame_need(t, order);
         pthread_mutex_unlock(&t->lock);
         return lost ? -ENXIO : -ECANCELED;
@@ -215,7 +214,7 @@ bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes)
     return taken;
 }
 
-/* table_give_room - gives back what frames used. */
+/* table_give_room - frees the room of frames. */
 void table_give_room(struct table *t, uint32_t tier, uint64_t bytes)
 {
     pthread_mutex_lock(&t->lock);

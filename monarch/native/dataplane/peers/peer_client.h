@@ -37,12 +37,12 @@ struct queued_fetch { /* an order that has not begun */
 struct fetch { /* of a File, or of some Blocks of a large one */
     struct transfer transfer;
     struct block_run all;           /* that it is to bring */
-    uint32_t next, came;            /* the first Block to request; how many have come */
+    uint32_t next, came;            /* the next Block to request; Blocks received */
     uint32_t packing, packing_tier; /* they may come packed so, see packs_id(); or 0 */
     uint32_t open;                  /* requests without reply */
     uint64_t began_ns, progress_ns;
-    uint64_t told;    /* how far the peer has said to have come with the File */
-    uint64_t replica; /* of the peer, whose Extents have come; or 0 */
+    uint64_t told;    /* progress that the peer last reported for the File */
+    uint64_t replica; /* of the peer, from which Extents were received; or 0 */
     bool used;
     bool pending; /* the peer has acknowledged a request and not begun its reply */
     bool ended;   /* its arrival is queued; only its open requests are waited for */

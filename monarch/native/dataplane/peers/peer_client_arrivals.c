@@ -63,8 +63,8 @@ static int put(struct demand *d, struct transfer *t)
     return rc ? rc : packing_publish(d->transfers, t);
 }
 
-/* keep - a File that has come packed is in the Pool now: if it is to be packed, too, that is
- * its frame. */
+/* keep - reuses the received frame of a File that was decoded into the Pool, if the File is to be
+ * packed here, too. */
 static void keep(struct demand *d, struct transfer *t)
 {
     struct transfer kept;
@@ -138,7 +138,7 @@ static int take_blocks(struct demand *d, struct transfer *t, struct block_run ru
     return 0;
 }
 
-/* decode_blocks - the same of Blocks in the piece that has come. A peer that has it damaged is asked
+/* decode_blocks - the same for Blocks in the received piece. A peer whose piece is damaged is asked
  * for plain Blocks from now on: it finds the damage when it decodes them, and has them brought
  * again. */
 static int decode_blocks(struct receiver *r, struct transfer *t,
@@ -162,7 +162,7 @@ static int decode_blocks(struct receiver *r, struct transfer *t,
 
 /* ---- replies ----------------------------------------------------------------------------- */
 
-/* accept_frame - what has come is a frame of the range, by the codec that was named. */
+/* accept_frame - checks that the reply is a frame of the range, by the codec that was named. */
 static int accept_frame(struct demand *d, struct fetch *f)
 {
     struct transfer *t = &f->transfer;
