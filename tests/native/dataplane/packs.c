@@ -1,5 +1,6 @@
 /* packs.c - threads that fill, open, evict and spoil packed Files at the same time: what a
  * program finds in the Pool is always right. */
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -289,6 +290,51 @@ static void frame_that_moves_while_it_is_decoded_is_decoded_at_its_new_place(voi
     open_while_it_moves(sizes, PIECE_BYTES, PIECE_BYTES);
 }
 
+/* ---- what must not become a frame --------------------------------------------------- */
+
+/* read_spoiled - as pread(), but the bytes of a File in the Pool are others. */
+static ssize_t read_spoiled(int fd, void *buffer, size_t n, off_t at)
+{
+    ssize_t got = __real_pread(fd, buffer, n, at);
+    if (n == SIZE)
+        *(uint8_t *)buffer ^= 1;
+    return got;
+}
+
+static void a_file_that_is_damaged_in_the_pool_is_not_packed(void)
+{
+    const uint32_t file = 5;
+    begin_job(64 << 20);
+    fault_pread = read_spoiled;
+    open_one(file);
+    for (int i = 0; i < 3000 && table_is_due(table, file); i++)
+        poll(NULL, 0, 10);
+    fault_pread = NULL;
+    CHECK(!table_is_due(table, file) && tally_now().packed_files == 0);
+    struct monarch_account tier;
+    monarch_table_account(table, TIER, &tier);
+    CHECK(tier.used == 0 && tier.reserved == 0);
+    end_job();
+}
+
+static void a_frame_is_not_set_in_a_tier_that_is_out_of_service(void)
+{
+    const struct packed_frame frame = {.bytes = 1000};
+    const uint32_t file = 3;
+    struct monarch_order order;
+    struct monarch_account tier;
+    begin_job(64 << 20);
+    CHECK(monarch_table_begin(table, file, MONARCH_BACKGROUND, &order) ==
+          VERDICT_BEGUN);
+    CHECK(table_take_packed(table, &order, &frame) == 0);
+    CHECK(monarch_table_retire(table, TIER) == 1);
+    CHECK(table_set_packed(table, &order, &frame) == -ENXIO);
+    CHECK(monarch_table_fail(table, &order, REASON_NONE, 0) == 1);
+    monarch_table_account(table, TIER, &tier);
+    CHECK(tier.used == 0 && tier.reserved == 0 && !table_is_packed(table, file));
+    end_job();
+}
+
 int main(void)
 {
     if (!monarch_codec_library(METHOD_LZ4)) {
@@ -301,5 +347,7 @@ int main(void)
     frames_may_move_while_they_are_read();
     segments_may_go_while_frames_move();
     frame_that_moves_while_it_is_decoded_is_decoded_at_its_new_place();
+    a_file_that_is_damaged_in_the_pool_is_not_packed();
+    a_frame_is_not_set_in_a_tier_that_is_out_of_service();
     return PASS;
 }

@@ -219,24 +219,23 @@ static void a_wait_ends_when_the_catalog_is_truncated(void)
 
 /* ---- large Files ------------------------------------------------------------------------ */
 
-static void a_large_file_that_fills_is_linked(void)
+static void fill(void)
 {
     static const uint32_t to_read[1];
-    begin_large();
-    CHECK(add() == 0);
     monarch_engine_fill(big.board->engine,
                         &(struct monarch_fill){.to_read = to_read, .read_count = 1});
-    large_until(large_is_ready, 0);
-    CHECK(is_linked(0));
-    CHECK(large_until_idle().origin_read_bytes == 0);
-    large_end();
 }
 
-static void a_large_file_is_linked_at_the_first_request(void)
+static void request(void)
+{
+    range_read(big.board, 0, (struct page_range){0, 77, 1});
+}
+
+static void a_large_file_is_linked(void (*begins)(void))
 {
     begin_large();
     CHECK(add() == 0);
-    range_read(big.board, 0, (struct page_range){0, 77, 1});
+    begins();
     large_until(large_is_ready, 0);
     CHECK(is_linked(0));
     CHECK(large_until_idle().origin_read_bytes == 0);
@@ -277,8 +276,8 @@ int main(void)
     a_catalog_that_is_truncated_later_hurts_nobody(0);
     a_catalog_that_is_truncated_later_hurts_nobody(sizeof(struct catalog));
     a_wait_ends_when_the_catalog_is_truncated();
-    a_large_file_that_fills_is_linked();
-    a_large_file_is_linked_at_the_first_request();
+    a_large_file_is_linked(fill);
+    a_large_file_is_linked(request);
     a_large_file_that_has_begun_is_not_linked();
     a_large_file_whose_link_fails_is_copied(ENOSPC);
     a_large_file_whose_link_fails_is_copied(EMLINK);
