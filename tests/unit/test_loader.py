@@ -5,7 +5,8 @@ import pickle
 import signal
 import time
 from collections import deque
-from itertools import chain
+from itertools import chain, product
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -241,14 +242,14 @@ def test_a_batch_whose_memory_was_used_again_says_so(packed):
         unread = next(batches)
         next(batches)
 
-        for batch in (read, unread):
-            for use in ("records", "array", "nbytes", "portions"):
-                with pytest.raises(UsageError, match=r"not valid any more.*batch.keep"):
-                    getattr(batch, use)
-            with pytest.raises(UsageError, match="not valid any more"):
-                batch.keep()
-            with pytest.raises(UsageError, match="not valid any more"):
-                pickle.dumps(batch)
+        uses: tuple[Any, ...] = (
+            *map(attrgetter, ("records", "array", "nbytes", "portions")),
+            methodcaller("keep"),
+            pickle.dumps,
+        )
+        for use, batch in product(uses, (read, unread)):
+            with pytest.raises(UsageError, match=r"not valid any more.*batch.keep"):
+                use(batch)
 
 
 def test_memory_that_a_program_still_uses_is_not_written(packed):

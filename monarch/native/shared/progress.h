@@ -23,19 +23,28 @@ static inline uint32_t progress_load(const struct requests *r, uint64_t file)
         file);
 }
 
-/* progress_store - notes what progress_load() is to give; 0: nothing is read yet. */
+/* progress_store - notes what progress_load() is to give; 0: it waits for something. */
 static inline void progress_store(struct requests *r, uint64_t file, uint32_t come)
 {
     atomic_store_explicit((_Atomic uint64_t *)&r->progress[file % WAITER_COUNTS],
                           (file + 1) << 32 | come, memory_order_relaxed);
 }
 
-enum { PROGRESS_BEGUN = 1 }; /* the origin is asked: other jobs wait for the File */
+enum {
+    PROGRESS_LOOKS = 1, /* other jobs are asked for the File, then the origin */
+    PROGRESS_BEGUN,     /* the origin is asked: other jobs wait for the File */
+};
 
 /* progress_of - what is stored when so many bytes of a File are there. */
 static inline uint32_t progress_of(uint64_t bytes)
 {
     return (uint32_t)(bytes / CHUNK_BYTES) + PROGRESS_BEGUN + 1;
+}
+
+/* progress_at - what is stored when a File has been read up to a Page or Block, in pieces. */
+static inline uint32_t progress_at(uint32_t end)
+{
+    return end + PROGRESS_BEGUN + 1;
 }
 
 #endif

@@ -16,6 +16,8 @@
 enum { SMALL = 70001, PATIENCE_MS = 10000 };
 
 static char run[300], other_tier[300]; /* of the other job */
+static bool other_is_lower;            /* its generation is */
+static uint32_t other_come = PROGRESS_BEGUN;
 
 static void path_in(const char *folder, const char *name, char out[512])
 {
@@ -57,7 +59,7 @@ static void write_catalog(const struct board *b, uint32_t version, uint32_t word
     struct catalog *other = malloc(length);
     CHECK(other);
     memcpy(other, b->catalog, length);
-    other->seg.generation = b->catalog->seg.generation + 1;
+    other->seg.generation = b->catalog->seg.generation + (other_is_lower ? -1 : 1);
     other->seg.version = version;
     memcpy(other->tiers[0].path, other_tier, strlen(other_tier) + 1);
     for (uint32_t i = 0; i < b->files; i++)
@@ -74,7 +76,7 @@ static void write_requests(const struct board *b)
     static struct requests other;
     memcpy(&other, b->requests, sizeof(other));
     other.heartbeat_ns = clock_ns();
-    progress_store(&other, 0, PROGRESS_BEGUN);
+    progress_store(&other, 0, other_come);
     path_in(run, "requests", path);
     write_file(path, &other, sizeof(other));
 }
@@ -203,9 +205,11 @@ static void a_catalog_that_is_truncated_later_hurts_nobody(off_t bytes)
     large_end();
 }
 
-/* The job waits for the other one, which is reading the File. */
-static void a_wait_ends_when_the_catalog_is_truncated(void)
+/* The job waits for the other one, which reads the File or is about to. */
+static void a_wait_ends_when_the_catalog_is_truncated(bool lower, uint32_t come)
 {
+    other_is_lower = lower;
+    other_come = come;
     begin_small(STATE_WORD(REPLICA_STAGING, 0, 0));
     CHECK(add() == 0);
     board_ask(big.board, 0, 0 + 1);
@@ -217,6 +221,19 @@ static void a_wait_ends_when_the_catalog_is_truncated(void)
     large_end();
 }
 
+/* Both look for the File at the same moment: the one of the lower generation does not wait. Its agent
+ * would be waited for until it is taken for dead. */
+static void the_job_of_the_lower_generation_reads(void)
+{
+    other_is_lower = false;
+    other_come = PROGRESS_LOOKS;
+    begin_small(STATE_WORD(REPLICA_STAGING, 0, 0));
+    CHECK(add() == 0);
+    uint64_t began = clock_ns();
+    want_small();
+    CHECK(is_copied(0) && clock_ns() - began < 2 * SECOND_NS);
+    large_end();
+}
 /* ---- large Files ------------------------------------------------------------------------ */
 
 static void fill(void)
@@ -239,6 +256,23 @@ static void a_large_file_is_linked(void (*begins)(void))
     large_until(large_is_ready, 0);
     CHECK(is_linked(0));
     CHECK(large_until_idle().origin_read_bytes == 0);
+    large_end();
+}
+
+/* A large File is absent still while the other job looks for it, and then begins. */
+static void fill_waits_for_a_large_file_that_is_about_to_be_read(void)
+{
+    other_come = PROGRESS_BEGUN;
+    begin(LARGE_SIZE, LAYOUT_VERSION, STATE_WORD(REPLICA_ABSENT, 0, 0));
+    CHECK(add() == 0);
+    fill();
+    poll(NULL, 0, 200);
+    struct monarch_tally tally;
+    monarch_table_tally(big.table, &tally);
+    CHECK(tally.in_flight && tally.origin_read_bytes == 0);
+    truncate_segment("catalog", 0);
+    large_until(large_is_ready, 0);
+    CHECK(is_copied(0));
     large_end();
 }
 
@@ -275,9 +309,12 @@ int main(void)
     truncated_requests_are_refused();
     a_catalog_that_is_truncated_later_hurts_nobody(0);
     a_catalog_that_is_truncated_later_hurts_nobody(sizeof(struct catalog));
-    a_wait_ends_when_the_catalog_is_truncated();
+    a_wait_ends_when_the_catalog_is_truncated(false, PROGRESS_BEGUN);
+    a_wait_ends_when_the_catalog_is_truncated(true, PROGRESS_LOOKS);
+    the_job_of_the_lower_generation_reads();
     a_large_file_is_linked(fill);
     a_large_file_is_linked(request);
+    fill_waits_for_a_large_file_that_is_about_to_be_read();
     a_large_file_that_has_begun_is_not_linked();
     a_large_file_whose_link_fails_is_copied(ENOSPC);
     a_large_file_whose_link_fails_is_copied(EMLINK);

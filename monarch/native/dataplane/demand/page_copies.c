@@ -54,7 +54,8 @@ static ssize_t read_piece(struct demand *d, struct transfer *t, uint8_t *buffer,
             return more ? more : (ssize_t)got;
         health_note_piece(d->transfers, t, (size_t)more, clock_ns() - began);
         got += (size_t)more;
-        progress_store(d->job->requests, t->order.file, piece_of(t->read.offset + got));
+        progress_store(d->job->requests, t->order.file,
+                       progress_at(piece_of(t->read.offset + got)));
     }
     return (ssize_t)got;
 }

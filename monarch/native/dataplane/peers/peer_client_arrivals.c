@@ -132,7 +132,7 @@ static int take_blocks(struct demand *d, struct transfer *t, struct block_run ru
         return rc;
     t->step = MONARCH_STEP_READ;
     table_count_pages(d->table, t->order.peer, n);
-    progress_store(d->job->requests, t->order.file, run.first + run.count);
+    progress_store(d->job->requests, t->order.file, progress_at(run.first + run.count));
     if (partial_came(d->partials, t->partial, pages, bytes).complete)
         partial_hand_complete(d->partials, &t->order, run.first / EXTENT_BLOCKS);
     return 0;

@@ -5,7 +5,8 @@
  * into this job's Tier. When the sibling evicts it or ends, only its own name goes.
  *
  * A File that a sibling is reading from the origin is waited for, as long as that makes progress. A
- * job that waits shows no progress itself, so that jobs do not wait for each other.
+ * job that waits shows no progress itself, so that jobs do not wait for each other. Where several look
+ * for a File at the same moment, that of the lowest generation reads it.
  *
  * Each sibling is asked until the engine ends: its agent may have ended long before.
  */
@@ -20,11 +21,13 @@
 #include "dataplane/base/syscalls.h"
 #include "dataplane/sources/sibling_catalog.h"
 #include "shared/catalog.h"
+#include "shared/progress.h"
 #include "shared/replica_table.h"
 
 enum { SIBLINGS_MAX = 64 };
 
-static const uint64_t SILENT_NS = SECOND_NS;     /* of a Transfer, or of an agent */
+/* Of a Transfer, or of an agent: a slow origin and a busy machine have pauses, too. */
+static const uint64_t SILENT_NS = 3 * SECOND_NS;
 static const uint64_t SLICE_NS = SECOND_NS / 50; /* of a wait */
 
 struct sibling {
@@ -207,13 +210,24 @@ static bool beats(const struct sibling *one)
     return clock_ns() - sibling_catalog_beat(&one->catalog) < SILENT_NS;
 }
 
-/* is_read - a sibling reads a File from the origin, for a Tier that can be linked from. */
-static bool is_read(const struct sibling *one, uint64_t number, dev_t dev)
+/* goes_first - a sibling that looks for a File, as this job may do now, reads it. */
+static bool goes_first(const struct siblings *s, const struct sibling *one)
+{
+    return one->catalog.head.seg.generation < s->job->catalog->seg.generation;
+}
+
+/* is_read - a sibling reads a File from the origin, or is about to, for a Tier that can be linked
+ * from. A large File is claimed only after others were asked for it. */
+static bool is_read(const struct siblings *s, const struct sibling *one,
+                    uint64_t number, dev_t dev)
 {
     uint32_t word = sibling_catalog_word(&one->catalog, number);
-    return STATE_OF(word) == REPLICA_STAGING && STATE_REASON(word) == REASON_NONE &&
-           has_tier(one, STATE_TIER(word), dev) &&
-           sibling_catalog_progress(&one->catalog, number) && beats(one);
+    uint32_t come = sibling_catalog_progress(&one->catalog, number);
+    bool claimed = STATE_OF(word) == REPLICA_STAGING &&
+                   has_tier(one, STATE_TIER(word), dev);
+    bool begins = STATE_OF(word) == REPLICA_ABSENT && come <= PROGRESS_BEGUN;
+    return come && (come > PROGRESS_LOOKS || goes_first(s, one)) &&
+           (claimed || begins) && STATE_REASON(word) == REASON_NONE && beats(one);
 }
 
 /* take - opens the Replica that a sibling has READY. The same state word behind it proves that
@@ -248,7 +262,7 @@ int siblings_find(struct siblings *s, const struct sought *file,
             continue;
         if (take(s, one, (uint64_t)number, file, out))
             return 0;
-        if (is_read(one, (uint64_t)number, file->tier_dev))
+        if (is_read(s, one, (uint64_t)number, file->tier_dev))
             rc = -EAGAIN;
     }
     return rc;
@@ -260,8 +274,8 @@ struct awaited { /* a File that a sibling reads */
     dev_t dev;
 };
 
-/* await - waits while a sibling reads a File and makes progress. */
-static void await(const struct siblings *s, const struct awaited *a)
+/* await - waits while a sibling reads a File and makes progress; false: it makes none. */
+static bool await(const struct siblings *s, const struct awaited *a)
 {
     const struct sibling_catalog *c = &a->sibling->catalog;
     uint32_t begun = sibling_catalog_word(c, a->number), come = 0;
@@ -269,28 +283,28 @@ static void await(const struct siblings *s, const struct awaited *a)
     while (!job_stopping(s->job) && now - moved < SILENT_NS && now < a->until_ns) {
         uint32_t comes = sibling_catalog_progress(c, a->number);
         uint32_t seen = sibling_catalog_word(c, a->number);
-        if (!is_read(a->sibling, a->number, a->dev) ||
+        if (!is_read(s, a->sibling, a->number, a->dev) ||
             (seen ^ begun) & STATE_GENERATION)
-            return;
+            return true;
         moved = comes != come ? now : moved;
         come = comes;
         sibling_catalog_wait(c, a->number, seen, SLICE_NS);
         now = clock_ns();
     }
+    return false;
 }
 
-/* siblings_await - waits for a job that reads the File. Programs that wait for this Transfer see
- * no progress meanwhile: it ends well before their time-out. */
-void siblings_await(struct siblings *s, const struct sought *file)
+/* siblings_await - waits for a job that reads the File, at most until some time; false: that job
+ * makes no progress, or time is up. */
+bool siblings_await(struct siblings *s, const struct sought *file, uint64_t until_ns)
 {
     uint32_t count = atomic_load_explicit(&s->count, memory_order_acquire);
-    uint64_t until_ns = clock_ns() + s->job->catalog->cold_timeout_ns / 2;
     for (uint32_t i = 0; i < count; i++) {
         const struct sibling *one = s->all[i];
         int64_t number = number_of(s, one, file->original);
-        if (number < 0 || !is_read(one, (uint64_t)number, file->tier_dev))
-            continue;
-        await(s, &(struct awaited){one, (uint64_t)number, until_ns, file->tier_dev});
-        return;
+        if (number >= 0 && is_read(s, one, (uint64_t)number, file->tier_dev))
+            return await(
+                s, &(struct awaited){one, (uint64_t)number, until_ns, file->tier_dev});
     }
+    return true;
 }

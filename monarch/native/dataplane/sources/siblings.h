@@ -25,6 +25,6 @@ void siblings_free(struct siblings *s);
 int siblings_add(struct siblings *s, const char *run);
 int siblings_find(struct siblings *s, const struct sought *file,
                   struct sibling_copy *out);
-void siblings_await(struct siblings *s, const struct sought *file);
+bool siblings_await(struct siblings *s, const struct sought *file, uint64_t until_ns);
 
 #endif

@@ -49,7 +49,8 @@ static int move_run(struct transfers *ts, struct transfer *t, int from,
     if (file_read_at(from, buffer, n, at % EXTENT_BYTES) != (ssize_t)n ||
         !blocks_same(p, run.first, buffer, n))
         return 0;
-    progress_store(ts->job->requests, t->order.file, run.first + run.count);
+    progress_store(ts->job->requests, t->order.file,
+                   progress_at(run.first + run.count));
     t->step = MONARCH_STEP_WRITE;
     int rc = file_write_at(t->file.fd, buffer, n, at);
     if (!rc && partial_came_again(ts->partials, p, pages))

@@ -29,38 +29,42 @@ static int find_once(struct transfers *ts, const struct transfer *t,
 
 /* await - waits while another job reads the File. This one shows no progress, so that jobs do not wait
  * for each other. */
-static void await(struct transfers *ts, struct transfer *t)
+static bool await(struct transfers *ts, struct transfer *t, uint64_t until_ns)
 {
     const struct sought file = sought_by(t);
     progress_store(ts->job->requests, t->order.file, 0);
     readers_leave(ts, t);
     health_note_wait(t, true);
-    siblings_await(ts->siblings, &file);
+    bool ended = siblings_await(ts->siblings, &file, until_ns);
     health_note_wait(t, false);
+    return ended;
 }
 
-/* sharing_has - another job has the File READY; if this Transfer may wait, also after it has read it. */
+/* find - a Replica of the File that another job has, or has read until some time. That this job looks
+ * for it is seen by others before it looks: one of them reads it. */
+static int find(struct transfers *ts, struct transfer *t, uint64_t until_ns,
+                struct sibling_copy *out)
+{
+    int rc;
+    do {
+        progress_store(ts->job->requests, t->order.file, PROGRESS_LOOKS);
+        atomic_thread_fence(memory_order_seq_cst);
+        rc = find_once(ts, t, out);
+    } while (rc == -EAGAIN && await(ts, t, until_ns));
+    return rc;
+}
+
+/* sharing_has - another job has the File READY; if this Transfer may wait, also after it has read it.
+ * No program waits for such a Transfer: it ends when the other one does. */
 bool sharing_has(struct transfers *ts, struct transfer *t, bool waits)
 {
     struct sibling_copy copy;
-    int rc = find_once(ts, t, &copy);
-    if (rc == -EAGAIN && waits) {
-        await(ts, t);
-        rc = find_once(ts, t, &copy);
-    }
+    int rc = waits ? find(ts, t, UINT64_MAX, &copy) : find_once(ts, t, &copy);
     if (!rc)
         close(copy.fd);
+    else if (waits)
+        progress_store(ts->job->requests, t->order.file, PROGRESS_BEGUN);
     return !rc;
-}
-
-static int find(struct transfers *ts, struct transfer *t, struct sibling_copy *out)
-{
-    progress_store(ts->job->requests, t->order.file, 0); /* nothing is read yet */
-    int rc = find_once(ts, t, out);
-    if (rc != -EAGAIN)
-        return rc;
-    await(ts, t);
-    return find_once(ts, t, out);
 }
 
 /* may_share - the File is to have a plain file of its own, that stays. */
@@ -93,7 +97,9 @@ static int open_shared(struct transfers *ts, struct transfer *t, uint8_t *buffer
 {
     struct sibling_copy copy;
     (void)buffer;
-    if (!may_share(ts, t) || find(ts, t, &copy))
+    /* Programs that wait for this Transfer see no progress meanwhile. */
+    uint64_t until_ns = clock_ns() + ts->job->catalog->cold_timeout_ns / 2;
+    if (!may_share(ts, t) || find(ts, t, until_ns, &copy))
         return STEP_ELSEWHERE;
     return take(ts, t, &copy);
 }

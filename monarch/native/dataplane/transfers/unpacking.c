@@ -206,7 +206,8 @@ static int set_run(struct transfers *ts, struct transfer *t, struct page_run run
     uint64_t offset = (uint64_t)run.first * PAGE_BYTES;
     size_t n = (size_t)pages_bytes(t->original.size, run.first, run.count);
     int rc = file_write_at(t->file.fd, bytes, n, offset - t->file.shift);
-    progress_store(ts->job->requests, t->order.file, run.first + run.count);
+    progress_store(ts->job->requests, t->order.file,
+                   progress_at(run.first + run.count));
     if (rc)
         partial_unclaim(ts->partials, t->partial, run, true);
     else if (partial_came_again(ts->partials, t->partial, run))
