@@ -278,6 +278,30 @@ static void what_own_fill_has_asked_for_becomes_demand(void)
     nodes_end(&nodes);
 }
 
+/* read_first - the asker reads its first Extent from the origin, the others it has from the owner. */
+static void read_first(void)
+{
+    struct monarch_table_row *rows = nodes.asker.rows;
+    const struct monarch_plan plan = {.rows = rows, .own = ASKER, .peers = PEERS};
+    rows[0].sources[0] = rows[0].sources[1] = NO_SOURCE;
+    CHECK(monarch_table_follow(nodes.asker.table, &plan) == 0);
+}
+
+/* No Transfer of fill may run, as programs wait for the origin: what a peer has comes without one. */
+static void what_peers_have_comes_beside_a_slow_origin(void)
+{
+    begin();
+    read_first();
+    have_all();
+    monarch_engine_set_background(nodes.asker.board->engine, 0, 0);
+    fill_all();
+    node_read(&nodes.asker, 0, 3, 1);
+    node_until_present(&nodes.asker, 1 + LARGE_BLOCKS - EXTENT_BLOCKS);
+    CHECK(node_peer_bytes(&nodes.asker) == LARGE_BYTES - EXTENT_BYTES);
+    CHECK(node_origin_bytes(&nodes.asker) == BLOCK_BYTES && nodes_none_failed(&nodes));
+    nodes_end(&nodes);
+}
+
 static void a_node_to_which_it_is_not_large_gives_blocks(bool ready)
 {
     nodes_begin_large_for_asker(&nodes);
@@ -320,6 +344,7 @@ int main(void)
     fill_asks_without_demand();
     what_own_fill_has_asked_for_is_told_as_wanted();
     what_own_fill_has_asked_for_becomes_demand();
+    what_peers_have_comes_beside_a_slow_origin();
     a_node_to_which_it_is_not_large_gives_blocks(true);
     a_node_to_which_it_is_not_large_gives_blocks(false);
     a_node_to_which_it_is_not_large_gets_all(true);

@@ -85,6 +85,8 @@ bool fill_may_read(const struct demand *d);
 bool fill_read(struct demand *d, struct monarch_order *out);
 uint64_t fill_fetch_room(const struct demand *d, uint64_t count, uint64_t bytes);
 bool fill_fetch(struct demand *d, struct monarch_order *out);
+bool fill_may_fetch(struct demand *d);
+bool fill_fetch_next(struct demand *d);
 bool fill_paused(struct demand *d);
 
 /* orders.c */

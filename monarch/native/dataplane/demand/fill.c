@@ -116,6 +116,31 @@ uint64_t fill_fetch_room(const struct demand *d, uint64_t count, uint64_t bytes)
     return room < due ? room : due;
 }
 
+/* fill_may_fetch - what large Files lack may be fetched unasked. */
+bool fill_may_fetch(struct demand *d)
+{
+    pthread_mutex_lock(&d->transfers->lock);
+    bool may = d->table && fills(d) && !d->fill.paused && !hints_wanted(d) &&
+               !deferred_is_behind(d->transfers);
+    pthread_mutex_unlock(&d->transfers->lock);
+    return may;
+}
+
+/* fill_fetch_next - sends an order for some of that; false: there is none. */
+bool fill_fetch_next(struct demand *d)
+{
+    struct monarch_order order;
+    if (!partial_next_fetch(d->partials, &order))
+        return false;
+    const struct page_run run = {order.first_page, order.page_count};
+    if (!pages_send(d, &order)) {
+        partial_release(d->partials, &order);
+        return false;
+    }
+    pages_check_asked(d, (uint32_t)presence_find(d->job->flags, order.file), run);
+    return true;
+}
+
 /* fill_fetch - begins the next File that comes from a peer, or from the origin if its
  * peers are gone. */
 bool fill_fetch(struct demand *d, struct monarch_order *out)

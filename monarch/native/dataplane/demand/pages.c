@@ -10,7 +10,6 @@
 
 enum {
     CHUNK_PAGES = CHUNK_BYTES / PAGE_BYTES,
-    FETCHED_PAGES_MAX = 2 * EXTENT_PAGES, /* of one File at once */
     UNABLE = STEP_ELSEWHERE + 1,
     ROOMLESS,
 };

@@ -159,14 +159,17 @@ struct partials {
     uint32_t count;          /* of large Files; 0: all Files are staged whole */
     uint32_t open;           /* files of them */
     uint32_t serial;
-    _Atomic uint32_t incomplete; /* those that a Transfer should complete */
-    _Atomic uint32_t begun;      /* of these, those that fill has begun */
-    _Atomic uint32_t unended;    /* those that are there */
-    _Atomic uint32_t abandoned;  /* of these, those that fill has given up */
-    struct ring pooled;          /* struct pooled_extent, the oldest first */
+    uint32_t fetch_large, fetch_extent; /* what partial_next_fetch() looks at next */
+    _Atomic uint32_t incomplete;        /* those that a Transfer should complete */
+    _Atomic uint32_t begun;             /* of these, those that fill has begun */
+    _Atomic uint32_t unended;           /* those that are there */
+    _Atomic uint32_t abandoned;         /* of these, those that fill has given up */
+    struct ring pooled;                 /* struct pooled_extent, the oldest first */
     struct ring refused; /* the same, of Extents that programs wait for without room */
     struct ring handed;  /* struct monarch_order: of Pages, see partial_hand() */
 };
+
+enum { FETCHED_PAGES_MAX = 2 * EXTENT_PAGES }; /* of one File at once, from peers */
 
 struct held { /* Blocks of a Replica that are there, for another node */
     uint32_t word, tier, pieces;
@@ -214,6 +217,7 @@ bool partial_lacks(struct partials *parts, uint32_t file);
 bool partial_is_to_be_whole(struct partials *parts, uint32_t file);
 void partial_reconsider(struct partials *parts, struct partial *p);
 void partial_end_linked(struct partials *parts, struct partial *p);
+bool partial_next_fetch(struct partials *parts, struct monarch_order *out);
 bool partial_order_rest(struct partials *parts, uint32_t file,
                         struct monarch_order *out);
 

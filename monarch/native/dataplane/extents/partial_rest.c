@@ -8,6 +8,8 @@
 #include "dataplane/extents/replica_state.h"
 #include "dataplane/extents/table.h"
 
+enum { LOOKS_MAX = 1024 }; /* at Extents in one call, most of which may be there */
+
 static bool lacks(const struct partial *p)
 {
     return !p->ended && !p->completing;
@@ -135,6 +137,63 @@ bool partial_next_incomplete(struct partials *parts, bool begun,
         partial_set_stage(parts, p, (struct stage){.completing = true});
         *out = p->order;
         out->kind |= MONARCH_BACKGROUND;
+    }
+    pthread_mutex_unlock(&parts->lock);
+    return found;
+}
+
+/* may_fetch - peers may be asked for what it lacks, as fill keeps all of it and its room is a file of
+ * its own. */
+static bool may_fetch(const struct partials *parts, const struct partial *p)
+{
+    return p && !p->ended && !p->abandoned && !p->pieces && !p->gathers &&
+           p->claims < FETCHED_PAGES_MAX && !table_is_pool(parts->table, p->order.tier);
+}
+
+/* next_large - goes on with the next File. */
+static void next_large(struct partials *parts)
+{
+    parts->fetch_extent = 0;
+    parts->fetch_large = (parts->fetch_large + 1) % parts->count;
+}
+
+/* claim_fetch - claims the first Pages of an Extent that a peer is to give; false: there are none. */
+static bool claim_fetch(struct partials *parts, struct partial *p, uint32_t extent,
+                        struct monarch_order *out)
+{
+    const struct claiming how = {.unasked = true, .blocks = true};
+    struct page_run all = partial_extent_pages(p, extent);
+    const struct extent *e = &p->each[extent];
+    *out = p->order;
+    out->kind |= MONARCH_BACKGROUND;
+    out->first_page = all.first;
+    out->tried = 0;
+    if (e->present + e->claimed >= all.count ||
+        !table_keeps_extent(parts->table, out->file, extent) ||
+        !table_page_source(parts->table, out) || out->peer == NO_PEER)
+        return false;
+    struct page_run run = pages_free_run(p, all, &how);
+    if (!run.count)
+        return false;
+    pages_claim(p, run);
+    pages_set_unasked(p, run);
+    out->first_page = run.first;
+    out->page_count = run.count;
+    return true;
+}
+
+/* partial_next_fetch - an order for Pages that fill has a peer give, whatever Transfers of the origin
+ * there are: from one File after the other, Extent by Extent. It looks at so many and no more. */
+bool partial_next_fetch(struct partials *parts, struct monarch_order *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&parts->lock);
+    for (uint32_t looks = 0; !found && parts->count && looks < LOOKS_MAX; looks++) {
+        struct partial *p = parts->all[parts->fetch_large];
+        if (!may_fetch(parts, p) || parts->fetch_extent >= p->extents)
+            next_large(parts);
+        else
+            found = claim_fetch(parts, p, parts->fetch_extent++, out);
     }
     pthread_mutex_unlock(&parts->lock);
     return found;

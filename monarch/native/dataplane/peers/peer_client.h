@@ -20,9 +20,10 @@ enum {
     FETCHES_MAX = 4096, /* orders that are not collected yet */
     WANTS_MAX = 4096,
     CLIENT_PEERS_MAX = 1 << 16,
-    CLIENT_TICK_MS = 50,      /* period of the check for time-outs */
-    SIGNAL_MS = 10,           /* how late Python may be woken for arrivals */
-    SILENT_MS = 1000,         /* ten acknowledgements are due in this time */
+    CLIENT_TICK_MS = 50, /* period of the check for time-outs */
+    SIGNAL_MS = 10,      /* how late Python may be woken for arrivals */
+    REST_MS = 100,       /* how often large Files are looked at that lack something */
+    SILENT_MS = 1000,    /* ten acknowledgements are due in this time */
     RECEIVE_PIECE = 64 << 10, /* bytes of one recv() at least */
     RECEIVE_TURN = 4 << 20,   /* bytes after which other peers get their turn */
     RECEIVE_BUFFER_BYTES = CHUNK_BYTES + 2 * RECEIVE_PIECE,
@@ -80,7 +81,8 @@ struct client_connection {
 struct client_thread { /* and the peers that it fetches from */
     struct receiver *receiver;
     uint32_t number;
-    uint32_t running; /* orders that it has taken */
+    uint32_t running;                  /* orders that it has taken */
+    uint64_t checked_ns, signalled_ns; /* when time-outs were, and Python */
     struct poller poller;
     uint8_t *spares[SPARES_MAX];
     uint32_t spare_count;
@@ -99,6 +101,7 @@ struct receiver {
     struct ring done;     /* struct monarch_completion */
     uint32_t outstanding; /* orders that have not ended or are not collected */
     uint64_t background, background_bytes; /* of these, by fill */
+    uint64_t waiting_bytes; /* of these, Blocks that the peers do not have yet */
     struct event_fd event_fd;
     bool failed; /* an arrival in `done` is worth waking Python for */
 };
@@ -133,6 +136,7 @@ void client_end(struct receiver *r, struct client_connection *c, int status);
 int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order *order,
                 uint64_t now);
 bool fetch_has_requests(const struct fetch *f);
+void fetch_set_pending(struct receiver *r, struct fetch *f, bool pending);
 struct frame_request fetch_request(struct receiver *r, struct fetch *f, uint64_t id);
 struct frame_request fetch_want(const struct receiver *r, const struct fetch *f);
 void fetch_end(struct receiver *r, struct fetch *f, int status);

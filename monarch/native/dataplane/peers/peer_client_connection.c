@@ -74,10 +74,12 @@ static int begin_reply(struct receiver *r, struct client_connection *c)
     struct fetch *f = a->fetch;
     if (!f || frame_check_reply(r->demand->job->catalog, &a->request, head))
         return -EPROTO;
-    f->pending = head->status == -EINPROGRESS;
-    if (f->pending && head->digest && !f->ended)
+    bool pending = head->status == -EINPROGRESS;
+    if (!f->ended)
+        fetch_set_pending(r, f, pending);
+    if (pending && head->digest && !f->ended)
         note_told(r, f, head->digest);
-    if (f->pending)
+    if (pending)
         return 0;
     if (head->status) {
         traffic_add(&traffic->refused, 1);

@@ -220,6 +220,22 @@ uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t
     return pages ? (uint64_t)pages * PAGE_BYTES : t->options.sizes[file];
 }
 
+/* fetch_set_pending - whether the peer has acknowledged a request and not begun its reply. Blocks of
+ * fill that it reads first take nothing of the connections yet: others are asked for meanwhile. */
+void fetch_set_pending(struct receiver *r, struct fetch *f, bool pending)
+{
+    const struct monarch_order *order = &f->transfer.order;
+    bool counts = order->page_count && pending != f->pending;
+    f->pending = pending;
+    if (!counts)
+        return;
+    uint64_t bytes = fetch_background_bytes(r, order->kind, order->file,
+                                            order->page_count);
+    pthread_mutex_lock(&r->lock);
+    r->waiting_bytes += pending ? bytes : -bytes;
+    pthread_mutex_unlock(&r->lock);
+}
+
 /* push_arrival - Python hears of failures, and of what is to be reported. */
 static void push_arrival(struct receiver *r, const struct monarch_completion *arrival)
 {
@@ -248,6 +264,7 @@ void fetch_end(struct receiver *r, struct fetch *f, int status)
 {
     if (f->transfer.order.page_count)
         status = end_blocks(r->demand, f, status);
+    fetch_set_pending(r, f, false);
     transfer_end(&f->transfer, status);
     f->ended = true;
     f->used = f->open > 0;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "dataplane/extents/partial.h"
 #include "dataplane/extents/table.h"
 
 static void disconnect(struct receiver *r, uint32_t peer, int status)
@@ -183,7 +184,8 @@ static bool has_room(void *receiver)
 {
     struct receiver *r = receiver;
     pthread_mutex_lock(&r->lock);
-    bool room = r->background < HINTED_MAX && r->background_bytes < HINTED_BYTES_MAX;
+    bool room = r->background < HINTED_MAX &&
+                r->background_bytes - r->waiting_bytes < HINTED_BYTES_MAX;
     pthread_mutex_unlock(&r->lock);
     return room;
 }
@@ -195,7 +197,7 @@ static bool fetch_unasked(struct receiver *r)
     struct monarch_order order;
     pthread_mutex_lock(&d->transfers->lock);
     pthread_mutex_lock(&r->lock);
-    uint64_t count = r->background, bytes = r->background_bytes;
+    uint64_t count = r->background, bytes = r->background_bytes - r->waiting_bytes;
     pthread_mutex_unlock(&r->lock);
     uint64_t room = fill_fetch_room(d, count, bytes);
     for (; room && fill_fetch(d, &order); room--) {
@@ -209,21 +211,39 @@ static bool fetch_unasked(struct receiver *r)
     return more;
 }
 
-/* run_periodic - checks time-outs and signals arrivals, each in its period. */
-static void run_periodic(struct client_thread *t, uint64_t *checked,
-                         uint64_t *signalled)
+/* fetch_rests - fetches what large Files lack, as much as may be on the way; how long to wait until the
+ * next look, in ms, or -1: until something happens. */
+static int fetch_rests(struct receiver *r)
+{
+    struct demand *d = r->demand;
+    if (!d->table || !partials_to_complete(d->partials) || !fill_may_fetch(d))
+        return -1;
+    bool found = true;
+    while (found && has_room(r))
+        found = fill_fetch_next(d);
+    return found ? SIGNAL_MS : REST_MS;
+}
+
+/* is_due - SIGNAL_MS have passed since signals were given last. */
+static bool is_due(const struct client_thread *t)
+{
+    return clock_ns() - t->signalled_ns >= SIGNAL_MS * MS_NS;
+}
+
+/* run_periodic - checks time-outs, signals arrivals and lets fill go on, each in its period. */
+static void run_periodic(struct client_thread *t)
 {
     struct receiver *r = t->receiver;
     uint64_t now = clock_ns();
-    if (now - *checked >= CLIENT_TICK_MS * MS_NS) {
-        *checked = now;
+    if (now - t->checked_ns >= CLIENT_TICK_MS * MS_NS) {
+        t->checked_ns = now;
         check_timeouts(t, now);
         pthread_mutex_lock(&r->lock);
         completions_expire(r->demand->transfers, &r->done);
         pthread_mutex_unlock(&r->lock);
     }
-    if (now - *signalled >= SIGNAL_MS * MS_NS) {
-        *signalled = now;
+    if (is_due(t)) {
+        t->signalled_ns = now;
         pthread_mutex_lock(&r->lock);
         arrivals_signal(r, true);
         pthread_mutex_unlock(&r->lock);
@@ -244,12 +264,12 @@ static void *run_client(void *own)
     struct client_thread *t = own;
     struct receiver *r = t->receiver;
     struct epoll_event events[POLLER_EVENTS_MAX];
-    uint64_t checked = 0, signalled = 0;
     bool fills = false;
+    int rest_ms = -1;
     vector_registers_reset();
     while (!poller_stopping(&t->poller)) {
         bool woken = false, busy = t->running || fills || waits_for_python(r);
-        int n = poller_wait(&t->poller, events, busy ? SIGNAL_MS : -1);
+        int n = poller_wait(&t->poller, events, busy ? SIGNAL_MS : rest_ms);
         for (int i = 0; i < n; i++) {
             uint64_t key = events[i].data.u64;
             woken = woken || key == POLLER_WAKE_KEY;
@@ -259,7 +279,8 @@ static void *run_client(void *own)
         if (woken)
             take_items(t);
         fills = t->number == 0 && r->demand->table && fetch_unasked(r);
-        run_periodic(t, &checked, &signalled);
+        rest_ms = t->number == 0 && is_due(t) ? fetch_rests(r) : rest_ms;
+        run_periodic(t);
     }
     return NULL;
 }
