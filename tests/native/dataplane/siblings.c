@@ -13,11 +13,13 @@
 #include "shared/catalog.h"
 #include "shared/progress.h"
 
-enum { SMALL = 70001, PATIENCE_MS = 10000 };
+enum { SMALL = 70001, PATIENCE_MS = 10000, JOBS_MAX = 64 };
 
 static char run[300], other_tier[300]; /* of the other job */
 static bool other_is_lower;            /* its generation is */
 static uint32_t other_come = PROGRESS_BEGUN;
+static uint32_t other_number; /* of several jobs */
+static bool other_is_dead;
 
 static void path_in(const char *folder, const char *name, char out[512])
 {
@@ -59,7 +61,8 @@ static void write_catalog(const struct board *b, uint32_t version, uint32_t word
     struct catalog *other = malloc(length);
     CHECK(other);
     memcpy(other, b->catalog, length);
-    other->seg.generation = b->catalog->seg.generation + (other_is_lower ? -1 : 1);
+    other->seg.generation = b->catalog->seg.generation + (other_is_lower ? -1 : 1) +
+                            other_number;
     other->seg.version = version;
     memcpy(other->tiers[0].path, other_tier, strlen(other_tier) + 1);
     for (uint32_t i = 0; i < b->files; i++)
@@ -74,8 +77,8 @@ static void write_requests(const struct board *b)
 {
     char path[512];
     static struct requests other;
-    memcpy(&other, b->requests, sizeof(other));
-    other.heartbeat_ns = clock_ns();
+    memcpy(&other, b->requests, sizeof(struct segment)); /* the engine uses the rest */
+    other.heartbeat_ns = other_is_dead ? 0 : clock_ns();
     progress_store(&other, 0, other_come);
     path_in(run, "requests", path);
     write_file(path, &other, sizeof(other));
@@ -234,6 +237,35 @@ static void the_job_of_the_lower_generation_reads(void)
     CHECK(is_copied(0) && clock_ns() - began < 2 * SECOND_NS);
     large_end();
 }
+/* add_another - the other job has ended, and this is the next one. */
+static int add_another(bool dead)
+{
+    char path[512];
+    path_in(run, "catalog", path);
+    CHECK(unlink(path) == 0);
+    path_in(run, "requests", path);
+    CHECK(unlink(path) == 0);
+    other_number++;
+    other_is_dead = dead;
+    write_catalog(big.board, LAYOUT_VERSION, ready);
+    write_requests(big.board);
+    return add();
+}
+
+static void jobs_that_have_ended_leave_their_places(void)
+{
+    begin_small(ready);
+    for (int i = 0; i < JOBS_MAX; i++)
+        CHECK(add_another(true) == 0);
+    for (int i = 0; i < JOBS_MAX; i++)
+        CHECK(add_another(false) == 0);
+    CHECK(add_another(false) == -ENOSPC);
+    want_small();
+    CHECK(is_linked(0));
+    large_end();
+    other_number = 0;
+}
+
 /* ---- large Files ------------------------------------------------------------------------ */
 
 static void fill(void)
@@ -312,6 +344,7 @@ int main(void)
     a_wait_ends_when_the_catalog_is_truncated(false, PROGRESS_BEGUN);
     a_wait_ends_when_the_catalog_is_truncated(true, PROGRESS_LOOKS);
     the_job_of_the_lower_generation_reads();
+    jobs_that_have_ended_leave_their_places();
     a_large_file_is_linked(fill);
     a_large_file_is_linked(request);
     fill_waits_for_a_large_file_that_is_about_to_be_read();

@@ -8,7 +8,7 @@
  * job that waits shows no progress itself, so that jobs do not wait for each other. Where several look
  * for a File at the same moment, that of the lowest generation reads it.
  *
- * Each sibling is asked until the engine ends: its agent may have ended long before.
+ * A sibling whose agent has ended is asked until the engine ends, or until its place is needed.
  */
 #include "dataplane/sources/siblings.h"
 
@@ -29,16 +29,18 @@ enum { SIBLINGS_MAX = 64 };
 /* Of a Transfer, or of an agent: a slow origin and a busy machine have pauses, too. */
 static const uint64_t SILENT_NS = 3 * SECOND_NS;
 static const uint64_t SLICE_NS = SECOND_NS / 50; /* of a wait */
+static const uint64_t DEAD_NS = 10 * SECOND_NS;  /* without a beat */
 
 struct sibling {
     struct sibling_catalog catalog;
     int tiers[TIERS_MAX]; /* descriptors of their directories, or -errno */
+    uint32_t users;       /* threads that ask it; under the lock */
 };
 
 struct siblings {
     struct job *job;
     bool shares_memory;   /* also what is in RAM is linked */
-    pthread_mutex_t lock; /* guards additions */
+    pthread_mutex_t lock; /* guards which there are */
     _Atomic uint32_t count;
     struct sibling *all[SIBLINGS_MAX];
 };
@@ -57,6 +59,30 @@ int siblings_new(struct job *job, bool shares_memory, struct siblings **out)
 }
 
 /* ---- which there are ------------------------------------------------------------------ */
+
+/* hold - a sibling, which stays until let_go(); NULL: there are no more. */
+static struct sibling *hold(struct siblings *s, uint32_t number)
+{
+    pthread_mutex_lock(&s->lock);
+    struct sibling *one = number < atomic_load(&s->count) ? s->all[number] : NULL;
+    if (one)
+        one->users++;
+    pthread_mutex_unlock(&s->lock);
+    return one;
+}
+
+static void let_go(struct siblings *s, struct sibling *one)
+{
+    pthread_mutex_lock(&s->lock);
+    one->users--;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* silent_ns - since when its agent has shown no life. */
+static uint64_t silent_ns(const struct sibling *one)
+{
+    return clock_ns() - sibling_catalog_beat(&one->catalog);
+}
 
 static bool is_known(const struct siblings *s, uint64_t generation)
 {
@@ -98,6 +124,19 @@ static void release(struct sibling *one)
     free(one);
 }
 
+/* make_room - releases a sibling that has ended, if there are too many; under the lock. */
+static void make_room(struct siblings *s)
+{
+    uint32_t count = atomic_load(&s->count), dead = 0;
+    while (dead < count && (s->all[dead]->users || silent_ns(s->all[dead]) < DEAD_NS))
+        dead++;
+    if (count < SIBLINGS_MAX || dead == count)
+        return;
+    release(s->all[dead]);
+    s->all[dead] = s->all[count - 1];
+    atomic_store(&s->count, count - 1);
+}
+
 /* open_sibling - opens a job by its run directory; see siblings_add(). */
 static int open_sibling(const struct siblings *s, const char *run, struct sibling **out)
 {
@@ -122,6 +161,7 @@ int siblings_add(struct siblings *s, const char *run)
     if (rc)
         return rc;
     pthread_mutex_lock(&s->lock);
+    make_room(s);
     uint32_t count = atomic_load(&s->count);
     if (is_known(s, one->catalog.head.seg.generation))
         rc = -EEXIST;
@@ -207,7 +247,7 @@ static int open_copy(const struct siblings *s, int tier, const struct sought *fi
 
 static bool beats(const struct sibling *one)
 {
-    return clock_ns() - sibling_catalog_beat(&one->catalog) < SILENT_NS;
+    return silent_ns(one) < SILENT_NS;
 }
 
 /* goes_first - a sibling that looks for a File, as this job may do now, reads it. */
@@ -248,22 +288,29 @@ static bool take(const struct siblings *s, const struct sibling *one, uint64_t n
     return false;
 }
 
+/* find_at - the same as siblings_find(), of one job. */
+static int find_at(const struct siblings *s, const struct sibling *one,
+                   const struct sought *file, struct sibling_copy *out)
+{
+    int64_t number = number_of(s, one, file->original);
+    if (number < 0)
+        return -ENOENT;
+    if (take(s, one, (uint64_t)number, file, out))
+        return 0;
+    return is_read(s, one, (uint64_t)number, file->tier_dev) ? -EAGAIN : -ENOENT;
+}
+
 /* siblings_find - opens a Replica of a File in a Tier on the same file system. -EAGAIN: a job is
  * reading it; -ENOENT: no job has it. */
 int siblings_find(struct siblings *s, const struct sought *file,
                   struct sibling_copy *out)
 {
-    uint32_t count = s ? atomic_load_explicit(&s->count, memory_order_acquire) : 0;
     int rc = -ENOENT;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct sibling *one = s->all[i];
-        int64_t number = number_of(s, one, file->original);
-        if (number < 0)
-            continue;
-        if (take(s, one, (uint64_t)number, file, out))
-            return 0;
-        if (is_read(s, one, (uint64_t)number, file->tier_dev))
-            rc = -EAGAIN;
+    struct sibling *one;
+    for (uint32_t i = 0; rc && s && atomic_load(&s->count) && (one = hold(s, i)); i++) {
+        int found = find_at(s, one, file, out);
+        rc = found == -ENOENT ? rc : found;
+        let_go(s, one);
     }
     return rc;
 }
@@ -298,13 +345,14 @@ static bool await(const struct siblings *s, const struct awaited *a)
  * makes no progress, or time is up. */
 bool siblings_await(struct siblings *s, const struct sought *file, uint64_t until_ns)
 {
-    uint32_t count = atomic_load_explicit(&s->count, memory_order_acquire);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct sibling *one = s->all[i];
+    bool ended = true, waited = false;
+    struct sibling *one;
+    for (uint32_t i = 0; !waited && (one = hold(s, i)); i++) {
         int64_t number = number_of(s, one, file->original);
-        if (number >= 0 && is_read(s, one, (uint64_t)number, file->tier_dev))
-            return await(
-                s, &(struct awaited){one, (uint64_t)number, until_ns, file->tier_dev});
+        waited = number >= 0 && is_read(s, one, (uint64_t)number, file->tier_dev);
+        const struct awaited a = {one, (uint64_t)number, until_ns, file->tier_dev};
+        ended = !waited || await(s, &a);
+        let_go(s, one);
     }
-    return true;
+    return ended;
 }
