@@ -47,7 +47,8 @@ class Completion(NamedTuple):
         expired: Python was silent for too long, and the File is absent already.
         pages: how many Pages of a large File it was to bring; 0: the whole File.
         bytes: read from the Origin or received, also by a failed Transfer.
-        alone: it tells of the Tier alone; no order has ended.
+        alone: it tells of the Tier, or of Pages that others bring now; the Transfer of
+            the File goes on.
     """
 
     file: int

@@ -32,7 +32,8 @@ NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "request
 NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
 NAMES += ["peer_blocks", "peer_block_faults"]
 NAMES += ["marks", "tables", "blocks", "pages", "whole", "readers"]
-NAMES += ["packs", "pack_drops", "evictions", "states", "idle", "siblings"]
+NAMES += ["packs", "pack_drops", "pool_damage", "evictions", "states", "idle"]
+NAMES += ["siblings"]
 # What must hold too where engines make seals, and receivers check them.
 SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]
 SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]

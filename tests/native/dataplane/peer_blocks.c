@@ -221,11 +221,19 @@ static void what_fill_has_asked_for_becomes_demand(void)
     nodes_end(&nodes);
 }
 
+static const uint32_t files[] = {0};
+
 /* fill_all - lets fill of the asker bring the File. */
 static void fill_all(void)
 {
-    static const uint32_t files[] = {0};
     static const struct monarch_fill fill = {.to_fetch = files, .fetch_count = 1};
+    monarch_engine_fill(nodes.asker.board->engine, &fill);
+}
+
+/* fill_reading - the same of a File that the asker reads from the origin in part. */
+static void fill_reading(void)
+{
+    static const struct monarch_fill fill = {.to_read = files, .read_count = 1};
     monarch_engine_fill(nodes.asker.board->engine, &fill);
 }
 
@@ -236,7 +244,7 @@ static void fill_asks_without_demand(void)
     int fd = played_connect(&nodes);
     fill_all();
     struct frame_request asked = played_take(fd);
-    CHECK(asked.flags == FRAME_UNASKED && asked.first == 0);
+    CHECK(asked.flags == FRAME_UNASKED);
     close(fd);
     struct monarch_completion done = nodes_failed(&nodes);
     CHECK(done.status == -ECONNRESET && (done.kind & MONARCH_BACKGROUND));
@@ -278,6 +286,49 @@ static void what_own_fill_has_asked_for_becomes_demand(void)
     nodes_end(&nodes);
 }
 
+/* A peer that has to read first what fill asks for: programs get a place of the connection. */
+static void programs_go_before_what_fill_waits_for(void)
+{
+    const struct monarch_receiver_options before = nodes.receives;
+    nodes.receives.in_flight = 2;
+    nodes_begin(&nodes, PLAYED, NO_SOURCE);
+    nodes.receives = before;
+    int fd = played_connect(&nodes);
+    fill_all();
+    struct frame_request asked = played_take(fd);
+    CHECK(asked.flags == FRAME_UNASKED);
+    node_ask(&nodes.asker, 0, 2 * EXTENT_BLOCKS, 1);
+    for (; asked.flags == FRAME_UNASKED; asked = played_take(fd))
+        played_refuse(fd, &asked, -EINPROGRESS);
+    CHECK(asked.flags == 0 && asked.first == 2 * EXTENT_BLOCKS);
+    struct blocks_reply a = played_right(&nodes, &asked);
+    played_give(fd, &a);
+    node_read(&nodes.asker, 0, 2 * EXTENT_BLOCKS, 1);
+    close(fd);
+    nodes_end(&nodes);
+}
+
+/* It is neither given up, nor does the File go that Python hears of late. */
+static void fill_asks_again_for_what_a_peer_did_not_have(void)
+{
+    nodes_begin(&nodes, PLAYED, NO_SOURCE);
+    int fd = played_connect(&nodes);
+    node_ask(&nodes.asker, 0, 2 * EXTENT_BLOCKS, 1);
+    struct frame_request asked = played_take(fd);
+    struct blocks_reply a = played_right(&nodes, &asked);
+    played_give(fd, &a);
+    node_read(&nodes.asker, 0, 2 * EXTENT_BLOCKS, 1);
+    fill_all();
+    for (uint64_t until = clock_ns() + 2 * SECOND_NS; clock_ns() < until;) {
+        asked = played_take(fd);
+        CHECK(asked.flags == FRAME_UNASKED);
+        played_refuse(fd, &asked, -EAGAIN);
+    }
+    CHECK(node_present(&nodes.asker) == 1);
+    close(fd);
+    nodes_end(&nodes);
+}
+
 /* read_first - the asker reads its first Extent from the origin, the others it has from the owner. */
 static void read_first(void)
 {
@@ -288,13 +339,13 @@ static void read_first(void)
 }
 
 /* No Transfer of fill may run, as programs wait for the origin: what a peer has comes without one. */
-static void what_peers_have_comes_beside_a_slow_origin(void)
+static void what_peers_have_comes_beside_a_slow_origin(void (*fills)(void))
 {
     begin();
     read_first();
     have_all();
     monarch_engine_set_background(nodes.asker.board->engine, 0, 0);
-    fill_all();
+    fills();
     node_read(&nodes.asker, 0, 3, 1);
     node_until_present(&nodes.asker, 1 + LARGE_BLOCKS - EXTENT_BLOCKS);
     CHECK(node_peer_bytes(&nodes.asker) == LARGE_BYTES - EXTENT_BYTES);
@@ -344,7 +395,10 @@ int main(void)
     fill_asks_without_demand();
     what_own_fill_has_asked_for_is_told_as_wanted();
     what_own_fill_has_asked_for_becomes_demand();
-    what_peers_have_comes_beside_a_slow_origin();
+    what_peers_have_comes_beside_a_slow_origin(fill_all);
+    what_peers_have_comes_beside_a_slow_origin(fill_reading);
+    programs_go_before_what_fill_waits_for();
+    fill_asks_again_for_what_a_peer_did_not_have();
     a_node_to_which_it_is_not_large_gives_blocks(true);
     a_node_to_which_it_is_not_large_gives_blocks(false);
     a_node_to_which_it_is_not_large_gets_all(true);

@@ -291,11 +291,10 @@ static void a_large_file_is_linked(void (*begins)(void))
     large_end();
 }
 
-/* A large File is absent still while the other job looks for it, and then begins. */
-static void fill_waits_for_a_large_file_that_is_about_to_be_read(void)
+static void fill_waits_for_a_large_file_that_is_read(void)
 {
     other_come = PROGRESS_BEGUN;
-    begin(LARGE_SIZE, LAYOUT_VERSION, STATE_WORD(REPLICA_ABSENT, 0, 0));
+    begin(LARGE_SIZE, LAYOUT_VERSION, STATE_WORD(REPLICA_STAGING, 0, 0));
     CHECK(add() == 0);
     fill();
     poll(NULL, 0, 200);
@@ -306,6 +305,20 @@ static void fill_waits_for_a_large_file_that_is_about_to_be_read(void)
     large_until(large_is_ready, 0);
     CHECK(is_copied(0));
     large_end();
+}
+
+/* Its Replica was evicted, and its progress word still tells of the look before. */
+static void what_the_other_job_has_lost_is_not_waited_for(void)
+{
+    other_is_lower = true;
+    other_come = PROGRESS_LOOKS;
+    begin_small(STATE_WORD(REPLICA_ABSENT, 0, 0));
+    CHECK(add() == 0);
+    uint64_t began = clock_ns();
+    want_small();
+    CHECK(is_copied(0) && clock_ns() - began < 2 * SECOND_NS);
+    large_end();
+    other_is_lower = false;
 }
 
 static void a_large_file_that_has_begun_is_not_linked(void)
@@ -347,7 +360,8 @@ int main(void)
     jobs_that_have_ended_leave_their_places();
     a_large_file_is_linked(fill);
     a_large_file_is_linked(request);
-    fill_waits_for_a_large_file_that_is_about_to_be_read();
+    fill_waits_for_a_large_file_that_is_read();
+    what_the_other_job_has_lost_is_not_waited_for();
     a_large_file_that_has_begun_is_not_linked();
     a_large_file_whose_link_fails_is_copied(ENOSPC);
     a_large_file_whose_link_fails_is_copied(EMLINK);

@@ -86,6 +86,7 @@ bool fill_read(struct demand *d, struct monarch_order *out);
 uint64_t fill_fetch_room(const struct demand *d, uint64_t count, uint64_t bytes);
 bool fill_fetch(struct demand *d, struct monarch_order *out);
 bool fill_may_fetch(struct demand *d);
+void fill_call(struct demand *d);
 bool fill_fetch_next(struct demand *d);
 bool fill_paused(struct demand *d);
 

@@ -126,6 +126,17 @@ bool fill_may_fetch(struct demand *d)
     return may;
 }
 
+/* fill_call - with each heartbeat: lets fetches of what large Files lack go on. */
+void fill_call(struct demand *d)
+{
+    if (!partials_to_complete(d->partials))
+        return;
+    pthread_mutex_lock(&d->transfers->lock);
+    if (d->fetcher.of && fills(d))
+        d->fetcher.wake(d->fetcher.of);
+    pthread_mutex_unlock(&d->transfers->lock);
+}
+
 /* fill_fetch_next - sends an order for some of that; false: there is none. */
 bool fill_fetch_next(struct demand *d)
 {

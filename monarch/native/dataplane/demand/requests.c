@@ -82,6 +82,7 @@ static void run_each_beat(struct demand *d)
     health_check(d->transfers);
     tell_alone(d);
     pages_check(d);
+    fill_call(d);
     packing_go_on(d->transfers); /* a failed frame has released its reservation */
     if (d->eviction)
         eviction_beat(d->eviction);

@@ -125,16 +125,44 @@ static void set_part(struct partial *p, const struct part_of_block *part, uint64
         pages_unclaim(p, (struct page_run){part->first, part->count});
 }
 
-/* partial_came - Pages of one Extent, which the caller has claimed, are in the Tier, and right.
- * The caller has to compute the checksums of the Blocks that are undigested. */
+/* partial_removals - of the files of an Extent, for partial_came(): read before one is opened. */
+uint16_t partial_removals(struct partials *parts, struct partial *p, uint32_t extent)
+{
+    pthread_mutex_lock(&parts->lock);
+    uint16_t removals = p->each[extent].removals;
+    pthread_mutex_unlock(&parts->lock);
+    return removals;
+}
+
+/* is_lost - Pages were written to a file that another Transfer has found damaged and removed: they
+ * are not there, and whoever waits asks again. */
+static bool is_lost(struct partials *parts, struct partial *p, struct page_run run,
+                    uint16_t removals)
+{
+    uint32_t extent = run.first / EXTENT_PAGES;
+    if (p->each[extent].removals == removals)
+        return false;
+    pages_unclaim(p, run);
+    partial_wake(parts, p, extent);
+    return true;
+}
+
+/* partial_came - Pages of one Extent, which the caller has claimed, are in the Tier, and right, unless
+ * there were more removals meanwhile. The caller has to compute the checksums of the Blocks that are
+ * undigested. */
 struct arrival partial_came(struct partials *parts, struct partial *p,
-                            struct page_run run, const uint8_t *bytes)
+                            struct page_run run, const uint8_t *bytes,
+                            uint16_t removals)
 {
     struct arrival out = {0};
     uint64_t sums[EXTENT_BLOCKS], *sum = sums;
     uint32_t extent = run.first / EXTENT_PAGES;
     sum_run(parts, p, run, bytes, sums);
     pthread_mutex_lock(&parts->lock);
+    if (is_lost(parts, p, run, removals)) {
+        pthread_mutex_unlock(&parts->lock);
+        return out;
+    }
     bool was_whole = partial_is_whole(p, extent);
     bool had_last = pages_there(p->words, p->pages - 1, 1);
     for (uint32_t at = run.first, end = at + run.count; at < end;) {
@@ -151,10 +179,15 @@ struct arrival partial_came(struct partials *parts, struct partial *p,
 
 /* partial_came_again - the same of Pages whose Blocks have their checksums; true: the Extent is
  * complete, of a File that will be READY. */
-bool partial_came_again(struct partials *parts, struct partial *p, struct page_run run)
+bool partial_came_again(struct partials *parts, struct partial *p, struct page_run run,
+                        uint16_t removals)
 {
     uint32_t extent = run.first / EXTENT_PAGES;
     pthread_mutex_lock(&parts->lock);
+    if (is_lost(parts, p, run, removals)) {
+        pthread_mutex_unlock(&parts->lock);
+        return false;
+    }
     bool was_whole = partial_is_whole(p, extent);
     for (uint32_t at = run.first, end = at + run.count; at < end;) {
         struct part_of_block part = part_at(p, at, end);

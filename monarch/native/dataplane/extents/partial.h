@@ -33,6 +33,7 @@ struct extent {                /* of a partial Replica, as the agent has it */
     uint16_t present, claimed; /* Pages */
     uint16_t asked;    /* Pages that programs have requested while they were missing */
     uint16_t extra;    /* Pages that were read beside those */
+    uint16_t removals; /* of its files: what is written to one that has gone is lost */
     uint32_t digested; /* one bit per Block: its checksum is known */
     bool has_checksum; /* of all of it */
     bool stays_plain;  /* it could not be packed */
@@ -270,9 +271,12 @@ bool pages_take_unasked(struct partial *p, struct page_run range);
 bool partial_is_whole(const struct partial *p, uint32_t extent);
 
 /* page_arrivals.c */
+uint16_t partial_removals(struct partials *parts, struct partial *p, uint32_t extent);
 struct arrival partial_came(struct partials *parts, struct partial *p,
-                            struct page_run run, const uint8_t *bytes);
-bool partial_came_again(struct partials *parts, struct partial *p, struct page_run run);
+                            struct page_run run, const uint8_t *bytes,
+                            uint16_t removals);
+bool partial_came_again(struct partials *parts, struct partial *p, struct page_run run,
+                        uint16_t removals);
 int partial_digested(struct partials *parts, struct partial *p, uint32_t block,
                      const uint8_t *bytes, size_t n);
 bool partial_extent_finished(struct partials *parts, struct partial *p,

@@ -67,6 +67,7 @@ uint32_t partial_hide_extent(struct partial *p, uint32_t extent)
     uint32_t tier = partial_place(p, extent) & ~(uint32_t)PLACE_FILE;
     forget_pages(p, extent);
     partial_set_place(p, extent, PLACE_NONE);
+    p->each[extent].removals++;
     tell_gone(p);
     return tier;
 }

@@ -20,10 +20,9 @@ enum {
     FETCHES_MAX = 4096, /* orders that are not collected yet */
     WANTS_MAX = 4096,
     CLIENT_PEERS_MAX = 1 << 16,
-    CLIENT_TICK_MS = 50, /* period of the check for time-outs */
-    SIGNAL_MS = 10,      /* how late Python may be woken for arrivals */
-    REST_MS = 100,       /* how often large Files are looked at that lack something */
-    SILENT_MS = 1000,    /* ten acknowledgements are due in this time */
+    CLIENT_TICK_MS = 50,      /* period of the check for time-outs */
+    SIGNAL_MS = 10,           /* how late Python may be woken for arrivals */
+    SILENT_MS = 1000,         /* ten acknowledgements are due in this time */
     RECEIVE_PIECE = 64 << 10, /* bytes of one recv() at least */
     RECEIVE_TURN = 4 << 20,   /* bytes after which other peers get their turn */
     RECEIVE_BUFFER_BYTES = CHUNK_BYTES + 2 * RECEIVE_PIECE,
@@ -53,6 +52,7 @@ struct fetch { /* of a File, or of some Blocks of a large one */
 struct sent_request {
     struct frame_request request;
     struct fetch *fetch; /* NULL: free */
+    bool later;          /* no program waits for it */
 };
 
 struct coming {              /* a reply with bytes */
@@ -68,9 +68,11 @@ struct client_connection {
     uint64_t heard_ns;    /* when any byte came last, or the first request was sent */
     uint64_t sequence;
     struct ring queue; /* struct queued_fetch */
+    struct ring later; /* the same, of Blocks for which no program waits */
     struct fetch fetches[IN_FLIGHT_MAX];
     struct sent_request requests[REQUESTS_MAX];
-    uint32_t open; /* requests without reply */
+    uint32_t open,
+        open_later; /* requests without reply; of these, those that may wait */
     struct coming in;
     size_t first, fill;
     uint8_t *buffer; /* NULL while there are no bytes in it */
@@ -81,8 +83,9 @@ struct client_connection {
 struct client_thread { /* and the peers that it fetches from */
     struct receiver *receiver;
     uint32_t number;
-    uint32_t running;                  /* orders that it has taken */
-    uint64_t checked_ns, signalled_ns; /* when time-outs were, and Python */
+    uint32_t running; /* orders that it has taken */
+    /* When time-outs were checked, Python was signalled, and large Files were looked at. */
+    uint64_t checked_ns, signalled_ns, looked_ns;
     struct poller poller;
     uint8_t *spares[SPARES_MAX];
     uint32_t spare_count;
@@ -112,10 +115,16 @@ static inline struct client_thread *client_thread_of(struct receiver *r, uint32_
     return &r->threads[peer % r->options.threads];
 }
 
+/* client_queued - a connection has orders that have not begun. */
+static inline bool client_queued(const struct client_connection *c)
+{
+    return c->queue.count || c->later.count;
+}
+
 /* client_idle - a connection has no requests and no orders. */
 static inline bool client_idle(const struct client_connection *c)
 {
-    return !c->open && !c->queue.count;
+    return !c->open && !client_queued(c);
 }
 
 /* peer_client_thread.c */
@@ -123,6 +132,7 @@ int receiver_new(struct demand *d, const struct monarch_receiver_options *option
                  struct receiver **out);
 /* peer_client_connection.c */
 struct client_connection *client_new(uint32_t peer, int fd);
+void client_queue(struct client_connection *c, const struct queued_fetch *fetch);
 bool client_want(struct receiver *r, struct client_connection *c,
                  const struct page_want *wanted);
 int client_receive(struct receiver *r, struct client_connection *c);

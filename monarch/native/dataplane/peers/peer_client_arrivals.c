@@ -133,7 +133,7 @@ static int take_blocks(struct demand *d, struct transfer *t, struct block_run ru
     t->step = MONARCH_STEP_READ;
     table_count_pages(d->table, t->order.peer, n);
     progress_store(d->job->requests, t->order.file, progress_at(run.first + run.count));
-    if (partial_came(d->partials, t->partial, pages, bytes).complete)
+    if (partial_came(d->partials, t->partial, pages, bytes, t->file.removals).complete)
         partial_hand_complete(d->partials, &t->order, run.first / EXTENT_BLOCKS);
     return 0;
 }

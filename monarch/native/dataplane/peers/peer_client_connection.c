@@ -9,6 +9,8 @@
 
 #include "shared/progress.h"
 
+enum { LATER_MAX = 2 * HINTED_MAX };
+
 static struct monarch_traffic *traffic_of(struct receiver *r,
                                           const struct client_connection *c)
 {
@@ -23,10 +25,26 @@ struct client_connection *client_new(uint32_t peer, int fd)
         return NULL;
     c->fd = fd;
     c->peer = peer;
-    if (!ring_init(&c->queue, sizeof(struct queued_fetch), FETCHES_MAX))
+    if (!ring_init(&c->queue, sizeof(struct queued_fetch), FETCHES_MAX) &&
+        !ring_init(&c->later, sizeof(struct queued_fetch), LATER_MAX))
         return c;
+    ring_free(&c->queue);
     free(c);
     return NULL;
+}
+
+/* may_wait - Blocks of fill, for which no program waits: others go before them, so that those that the
+ * peer has to read first do not take all places. */
+static bool may_wait(const struct monarch_order *order, bool wanted)
+{
+    return order->kind & MONARCH_BACKGROUND && order->page_count && !wanted;
+}
+
+/* client_queue - adds an order, which begins when it may. */
+void client_queue(struct client_connection *c, const struct queued_fetch *fetch)
+{
+    if (!may_wait(&fetch->order, fetch->wanted) || !ring_push(&c->later, fetch))
+        ring_push(&c->queue, fetch);
 }
 
 /* close_request - frees a request after its reply. */
@@ -36,6 +54,7 @@ static void close_request(struct client_connection *c, struct sent_request *a)
     c->progress_ns = clock_ns();
     a->fetch = NULL;
     c->open--;
+    c->open_later -= a->later;
     f->open--;
     if (f->ended && !f->open)
         f->used = false;
@@ -207,6 +226,8 @@ static void request_next(struct receiver *r, struct client_connection *c,
         slot++;
     struct sent_request *a = &c->requests[slot];
     a->fetch = f;
+    a->later = may_wait(&f->transfer.order, f->wanted);
+    c->open_later += a->later;
     a->request = fetch_request(r, f, ++c->sequence * REQUESTS_MAX + slot);
     f->open++;
     if (!c->open++)
@@ -217,8 +238,10 @@ static void request_next(struct receiver *r, struct client_connection *c,
 
 static bool may_request(const struct client_connection *c, const struct fetch *f)
 {
-    return f->used && !f->ended && fetch_has_requests(f) && f->open < REQUESTS_AHEAD &&
-           c->open < REQUESTS_MAX && has_room(c);
+    bool waits = may_wait(&f->transfer.order, f->wanted) &&
+                 c->open_later >= REQUESTS_MAX / 2;
+    return f->used && !f->ended && fetch_has_requests(f) && !waits &&
+           f->open < REQUESTS_AHEAD && c->open < REQUESTS_MAX && has_room(c);
 }
 
 static bool is_fill(const struct monarch_order *order, const struct page_want *wanted)
@@ -241,11 +264,27 @@ bool client_want(struct receiver *r, struct client_connection *c,
         if (f->next > f->all.first && has_room(c))
             put(c, &told);
     }
-    for (uint32_t i = 0; i < c->queue.count; i++) {
-        struct queued_fetch *w = ring_at(&c->queue, i);
-        w->wanted = w->wanted || is_fill(&w->order, wanted);
+    for (uint32_t n = c->later.count; n; n--) {
+        struct queued_fetch next;
+        ring_pop(&c->later, &next);
+        next.wanted = is_fill(&next.order, wanted);
+        tells = tells || next.wanted;
+        client_queue(c, &next);
     }
     return tells;
+}
+
+/* next_queued - the next order to begin; those that may wait get at most half of the places. */
+static bool next_queued(const struct receiver *r, struct client_connection *c,
+                        struct queued_fetch *out)
+{
+    uint32_t waiting = 0;
+    if (ring_pop(&c->queue, out))
+        return true;
+    for (uint32_t i = 0; c->later.count && i < r->options.in_flight; i++)
+        waiting += c->fetches[i].used &&
+                   may_wait(&c->fetches[i].transfer.order, c->fetches[i].wanted);
+    return waiting < (r->options.in_flight + 1) / 2 && ring_pop(&c->later, out);
 }
 
 /* begin_queued - begins a queued order if the place is free. */
@@ -253,7 +292,7 @@ static void begin_queued(struct receiver *r, struct client_connection *c,
                          struct fetch *f, uint64_t now)
 {
     struct queued_fetch next;
-    while (!f->used && ring_pop(&c->queue, &next)) {
+    while (!f->used && next_queued(r, c, &next)) {
         int rc = fetch_begin(r, f, &next.order, now);
         f->wanted = next.wanted;
         if (rc)
@@ -360,11 +399,22 @@ static bool is_stuck(const struct receiver *r, const struct client_connection *c
            now >= clock_later(w->since_ns, c->heard_ns) + silence_ns(r);
 }
 
+static void expire_queue(struct receiver *r, struct client_connection *c,
+                         struct ring *queue, uint64_t now)
+{
+    const struct queued_fetch *w;
+    while ((w = ring_peek(queue)) && is_stuck(r, c, w, now)) {
+        struct queued_fetch late;
+        ring_pop(queue, &late);
+        traffic_add(&traffic_of(r, c)->late, 1);
+        fetch_refuse(r, &late.order, -ETIMEDOUT);
+    }
+}
+
 /* client_expire - ends the fetches that are late; queued orders wait as long as bytes
  * come for others. */
 void client_expire(struct receiver *r, struct client_connection *c, uint64_t now)
 {
-    const struct queued_fetch *w;
     for (uint32_t i = 0; i < r->options.in_flight; i++) {
         struct fetch *f = &c->fetches[i];
         if (!is_late(r, c, f, now))
@@ -373,12 +423,8 @@ void client_expire(struct receiver *r, struct client_connection *c, uint64_t now
         f->transfer.step = MONARCH_STEP_READ;
         fetch_end(r, f, -ETIMEDOUT);
     }
-    while ((w = ring_peek(&c->queue)) && is_stuck(r, c, w, now)) {
-        struct queued_fetch late;
-        ring_pop(&c->queue, &late);
-        traffic_add(&traffic_of(r, c)->late, 1);
-        fetch_refuse(r, &late.order, -ETIMEDOUT);
-    }
+    expire_queue(r, c, &c->queue, now);
+    expire_queue(r, c, &c->later, now);
 }
 
 /* client_end - closes and frees the connection; all its orders end with this status. */
@@ -392,10 +438,11 @@ void client_end(struct receiver *r, struct client_connection *c, int status)
         f->transfer.step = MONARCH_STEP_READ;
         fetch_end(r, f, status);
     }
-    while (ring_pop(&c->queue, &next))
+    while (ring_pop(&c->queue, &next) || ring_pop(&c->later, &next))
         fetch_refuse(r, &next.order, status);
     close(c->fd);
     ring_free(&c->queue);
+    ring_free(&c->later);
     free(c->buffer);
     free(c);
 }

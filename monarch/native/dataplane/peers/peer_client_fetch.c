@@ -140,7 +140,9 @@ static void go_on(struct demand *d, struct partial *p, const struct monarch_orde
         if (leaves || !partial_hand(d->partials, &order))
             partial_unclaim(d->partials, p, runs[i], false);
     }
-    if (leaves)
+    if (leaves && status == -EAGAIN) /* the peer will have it */
+        partial_postpone(d->partials, p);
+    else if (leaves)
         partial_abandon(d->partials, p);
 }
 
@@ -262,10 +264,13 @@ static void push_arrival(struct receiver *r, const struct monarch_completion *ar
  * requests have had their replies. */
 void fetch_end(struct receiver *r, struct fetch *f, int status)
 {
+    bool goes_on = status && f->transfer.order.page_count &&
+                   !is_own(&f->transfer, status);
     if (f->transfer.order.page_count)
         status = end_blocks(r->demand, f, status);
     fetch_set_pending(r, f, false);
     transfer_end(&f->transfer, status);
+    f->transfer.completion.alone = goes_on;
     f->ended = true;
     f->used = f->open > 0;
     f->transfer.completion.ns = clock_ns() - f->began_ns;
@@ -281,6 +286,7 @@ void fetch_refuse(struct receiver *r, const struct monarch_order *order, int sta
     if (order->page_count)
         refuse_blocks(r->demand, order, status);
     transfer_end(&never, status);
+    never.completion.alone = order->page_count > 0;
     push_arrival(r, &never.completion);
 }
 

@@ -61,7 +61,7 @@ static void queue_order(struct receiver *r, const struct monarch_order *order)
                                       : NULL;
     client_thread_of(r, order->peer)->running++;
     if (c) {
-        ring_push(&c->queue, &(struct queued_fetch){*order, clock_ns(), false});
+        client_queue(c, &(struct queued_fetch){*order, clock_ns(), false});
         return;
     }
     fetch_refuse(r, order, -ENOTCONN);
@@ -113,7 +113,7 @@ static void take_items(struct client_thread *t)
             disconnect(r, item.command.peer, -ECANCELED);
     }
     for (uint32_t i = t->number; i < r->options.peers; i += r->options.threads)
-        if (r->connections[i] && r->connections[i]->queue.count)
+        if (r->connections[i] && client_queued(r->connections[i]))
             serve_connection(r, r->connections[i], 0);
 }
 
@@ -211,26 +211,22 @@ static bool fetch_unasked(struct receiver *r)
     return more;
 }
 
-/* fetch_rests - fetches what large Files lack, as much as may be on the way; how long to wait until the
- * next look, in ms, or -1: until something happens. */
-static int fetch_rests(struct receiver *r)
+/* fetch_rests - fetches what large Files lack, as much as may be on the way. The threads are woken with
+ * each heartbeat for that. */
+static void fetch_rests(struct client_thread *t)
 {
+    struct receiver *r = t->receiver;
     struct demand *d = r->demand;
-    if (!d->table || !partials_to_complete(d->partials) || !fill_may_fetch(d))
-        return -1;
-    bool found = true;
-    while (found && has_room(r))
-        found = fill_fetch_next(d);
-    return found ? SIGNAL_MS : REST_MS;
+    uint64_t now = clock_ns();
+    if (now - t->looked_ns < SIGNAL_MS * MS_NS || !d->table ||
+        !partials_to_complete(d->partials) || !fill_may_fetch(d))
+        return;
+    t->looked_ns = now;
+    while (has_room(r) && fill_fetch_next(d))
+        ;
 }
 
-/* is_due - SIGNAL_MS have passed since signals were given last. */
-static bool is_due(const struct client_thread *t)
-{
-    return clock_ns() - t->signalled_ns >= SIGNAL_MS * MS_NS;
-}
-
-/* run_periodic - checks time-outs, signals arrivals and lets fill go on, each in its period. */
+/* run_periodic - checks time-outs and signals arrivals, each in its period. */
 static void run_periodic(struct client_thread *t)
 {
     struct receiver *r = t->receiver;
@@ -242,7 +238,7 @@ static void run_periodic(struct client_thread *t)
         completions_expire(r->demand->transfers, &r->done);
         pthread_mutex_unlock(&r->lock);
     }
-    if (is_due(t)) {
+    if (now - t->signalled_ns >= SIGNAL_MS * MS_NS) {
         t->signalled_ns = now;
         pthread_mutex_lock(&r->lock);
         arrivals_signal(r, true);
@@ -265,11 +261,10 @@ static void *run_client(void *own)
     struct receiver *r = t->receiver;
     struct epoll_event events[POLLER_EVENTS_MAX];
     bool fills = false;
-    int rest_ms = -1;
     vector_registers_reset();
     while (!poller_stopping(&t->poller)) {
         bool woken = false, busy = t->running || fills || waits_for_python(r);
-        int n = poller_wait(&t->poller, events, busy ? SIGNAL_MS : rest_ms);
+        int n = poller_wait(&t->poller, events, busy ? SIGNAL_MS : -1);
         for (int i = 0; i < n; i++) {
             uint64_t key = events[i].data.u64;
             woken = woken || key == POLLER_WAKE_KEY;
@@ -279,7 +274,7 @@ static void *run_client(void *own)
         if (woken)
             take_items(t);
         fills = t->number == 0 && r->demand->table && fetch_unasked(r);
-        rest_ms = t->number == 0 && is_due(t) ? fetch_rests(r) : rest_ms;
+        fetch_rests(t);
         run_periodic(t);
     }
     return NULL;

@@ -257,17 +257,15 @@ static bool goes_first(const struct siblings *s, const struct sibling *one)
 }
 
 /* is_read - a sibling reads a File from the origin, or is about to, for a Tier that can be linked
- * from. A large File is claimed only after others were asked for it. */
+ * from. */
 static bool is_read(const struct siblings *s, const struct sibling *one,
                     uint64_t number, dev_t dev)
 {
     uint32_t word = sibling_catalog_word(&one->catalog, number);
     uint32_t come = sibling_catalog_progress(&one->catalog, number);
-    bool claimed = STATE_OF(word) == REPLICA_STAGING &&
-                   has_tier(one, STATE_TIER(word), dev);
-    bool begins = STATE_OF(word) == REPLICA_ABSENT && come <= PROGRESS_BEGUN;
-    return come && (come > PROGRESS_LOOKS || goes_first(s, one)) &&
-           (claimed || begins) && STATE_REASON(word) == REASON_NONE && beats(one);
+    return STATE_OF(word) == REPLICA_STAGING && STATE_REASON(word) == REASON_NONE &&
+           has_tier(one, STATE_TIER(word), dev) && come &&
+           (come > PROGRESS_LOOKS || goes_first(s, one)) && beats(one);
 }
 
 /* take - opens the Replica that a sibling has READY. The same state word behind it proves that
@@ -318,8 +316,15 @@ int siblings_find(struct siblings *s, const struct sought *file,
 struct awaited { /* a File that a sibling reads */
     const struct sibling *sibling;
     uint64_t number, until_ns;
-    dev_t dev;
+    const struct sought *sought;
 };
+
+/* is_over - this job waits no more. */
+static bool is_over(const struct siblings *s, const struct awaited *a, uint64_t now)
+{
+    return job_stopping(s->job) || now >= a->until_ns ||
+           (a->sought->yields && job_awaits(s->job, a->sought->original->file));
+}
 
 /* await - waits while a sibling reads a File and makes progress; false: it makes none. */
 static bool await(const struct siblings *s, const struct awaited *a)
@@ -327,10 +332,10 @@ static bool await(const struct siblings *s, const struct awaited *a)
     const struct sibling_catalog *c = &a->sibling->catalog;
     uint32_t begun = sibling_catalog_word(c, a->number), come = 0;
     uint64_t now = clock_ns(), moved = now;
-    while (!job_stopping(s->job) && now - moved < SILENT_NS && now < a->until_ns) {
+    while (now - moved < SILENT_NS && !is_over(s, a, now)) {
         uint32_t comes = sibling_catalog_progress(c, a->number);
         uint32_t seen = sibling_catalog_word(c, a->number);
-        if (!is_read(s, a->sibling, a->number, a->dev) ||
+        if (!is_read(s, a->sibling, a->number, a->sought->tier_dev) ||
             (seen ^ begun) & STATE_GENERATION)
             return true;
         moved = comes != come ? now : moved;
@@ -350,7 +355,7 @@ bool siblings_await(struct siblings *s, const struct sought *file, uint64_t unti
     for (uint32_t i = 0; !waited && (one = hold(s, i)); i++) {
         int64_t number = number_of(s, one, file->original);
         waited = number >= 0 && is_read(s, one, (uint64_t)number, file->tier_dev);
-        const struct awaited a = {one, (uint64_t)number, until_ns, file->tier_dev};
+        const struct awaited a = {one, (uint64_t)number, until_ns, file};
         ended = !waited || await(s, &a);
         let_go(s, one);
     }

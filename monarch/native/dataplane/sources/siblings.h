@@ -18,6 +18,7 @@ struct sought { /* a File, for a Tier */
     const struct original *original;
     const char *name; /* of its Replica */
     dev_t tier_dev;
+    bool yields; /* it is not waited for while a program of this job waits for it */
 };
 
 int siblings_new(struct job *job, bool shares_memory, struct siblings **out);

@@ -115,6 +115,7 @@ int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
 {
     struct partial *p = t->partial;
     partial_return(t);
+    t->file.removals = partial_removals(ts->partials, p, extent);
     pthread_mutex_lock(&p->opening);
     int target = open_files(ts, t, extent, source);
     t->read.fd = target < 0 || !source ? -1 : p->source;

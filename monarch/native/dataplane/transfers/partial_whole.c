@@ -53,7 +53,7 @@ static int move_run(struct transfers *ts, struct transfer *t, int from,
                    progress_at(run.first + run.count));
     t->step = MONARCH_STEP_WRITE;
     int rc = file_write_at(t->file.fd, buffer, n, at);
-    if (!rc && partial_came_again(ts->partials, p, pages))
+    if (!rc && partial_came_again(ts->partials, p, pages, t->file.removals))
         partial_hand_complete(ts->partials, &t->order, run.first / EXTENT_BLOCKS);
     return rc;
 }

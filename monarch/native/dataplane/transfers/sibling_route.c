@@ -16,7 +16,7 @@
 
 static struct sought sought_by(const struct transfer *t)
 {
-    return (struct sought){&t->original, t->file.name, t->file.dev};
+    return (struct sought){&t->original, t->file.name, t->file.dev, t->partial};
 }
 
 /* find_once - a Replica of the File that another job has now; see siblings_find(). */
@@ -40,6 +40,13 @@ static bool await(struct transfers *ts, struct transfer *t, uint64_t until_ns)
     return ended;
 }
 
+/* last_ns - how long a job is waited for: programs that wait for this Transfer see no progress meanwhile,
+ * and have a time-out. */
+static uint64_t last_ns(const struct transfers *ts)
+{
+    return clock_ns() + ts->job->catalog->cold_timeout_ns / 2;
+}
+
 /* find - a Replica of the File that another job has, or has read until some time. That this job looks
  * for it is seen by others before it looks: one of them reads it. */
 static int find(struct transfers *ts, struct transfer *t, uint64_t until_ns,
@@ -55,11 +62,11 @@ static int find(struct transfers *ts, struct transfer *t, uint64_t until_ns,
 }
 
 /* sharing_has - another job has the File READY; if this Transfer may wait, also after it has read it.
- * No program waits for such a Transfer: it ends when the other one does. */
+ * Programs that ask for the File meanwhile end that. */
 bool sharing_has(struct transfers *ts, struct transfer *t, bool waits)
 {
     struct sibling_copy copy;
-    int rc = waits ? find(ts, t, UINT64_MAX, &copy) : find_once(ts, t, &copy);
+    int rc = waits ? find(ts, t, last_ns(ts), &copy) : find_once(ts, t, &copy);
     if (!rc)
         close(copy.fd);
     else if (waits)
@@ -97,9 +104,7 @@ static int open_shared(struct transfers *ts, struct transfer *t, uint8_t *buffer
 {
     struct sibling_copy copy;
     (void)buffer;
-    /* Programs that wait for this Transfer see no progress meanwhile. */
-    uint64_t until_ns = clock_ns() + ts->job->catalog->cold_timeout_ns / 2;
-    if (!may_share(ts, t) || find(ts, t, until_ns, &copy))
+    if (!may_share(ts, t) || find(ts, t, last_ns(ts), &copy))
         return STEP_ELSEWHERE;
     return take(ts, t, &copy);
 }

@@ -58,14 +58,15 @@ struct turn {
     atomic_bool waits;            /* for Pages that others copy, or for peers */
 };
 
-struct replica_file { /* that a Transfer writes, checks or links */
-    int dir;          /* of its Tier; borrowed */
-    uint64_t dev;     /* of that */
-    int fd;           /* or -1 */
-    bool is_own;      /* it is closed after the step */
-    bool named;       /* `temporary` exists in the Tier */
-    uint64_t shift;   /* offset in the File at which this file begins */
-    uint64_t ino;     /* once it is known */
+struct replica_file {  /* that a Transfer writes, checks or links */
+    int dir;           /* of its Tier; borrowed */
+    uint64_t dev;      /* of that */
+    int fd;            /* or -1 */
+    bool is_own;       /* it is closed after the step */
+    bool named;        /* `temporary` exists in the Tier */
+    uint64_t shift;    /* offset in the File at which this file begins */
+    uint16_t removals; /* see partial_removals() */
+    uint64_t ino;      /* once it is known */
     char name[REPLICA_NAME_BYTES + 1];
     char temporary[TEMPORARY_BYTES];
 };

@@ -68,7 +68,8 @@ struct monarch_completion { /* of an order that has failed or is to be reported 
     uint32_t expired; /* 1: Python was silent, its File is absent and busy already */
     uint32_t pages;   /* how many Pages it was for; 0: for the whole File */
     uint32_t
-        alone; /* 1: it tells of the Tier alone; the Transfer of the File goes on */
+        alone; /* 1: it tells of the Tier, or of Pages that others bring now; the Transfer of
+                         the File goes on */
     uint64_t bytes; /* read from the origin or received, also by a failed Transfer */
     uint64_t ns;    /* running time, without the time in which it was parked */
     uint64_t ended_ns;
