@@ -206,7 +206,7 @@ def test_data_plane_passes_on_the_other_machine(
     if not soak_count(0, 1):
         pytest.skip("runs with --soak")
     folder = HERE / "dataplane"
-    names = ("board", "bytes", "fault", "peer", "nodes", "packed")
+    names = ("board", "bytes", "fault", "peer", "nodes", "packed", "ranges")
     parts = [folder / f"{part}.c" for part in names]
     parts += [*NATIVE.glob("dataplane/*/*.c"), HERE / "segment_builder.c"]
     calls = ("read", "pread", "write", "pwrite", "openat", "linkat", "syscall")
