@@ -74,7 +74,7 @@ static bool are_there(uint32_t first, uint32_t count)
 
 static void want(uint32_t first, uint32_t count)
 {
-    for (int i = 0; i < 2000 && !are_there(first, count); i++) {
+    for (int i = 0; i < 15000 && !are_there(first, count); i++) {
         if (i % 50 == 0)
             range_ask(big.board, 0, (struct page_range){0, first, count});
         poll(NULL, 0, 2);
