@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.countfs import CountFs
+from support.processes import agents, wait_until
 from support.programs import Runner, tried_bytes
 from support.sharing import Job, make_files, read_when_staged, shared
 
@@ -17,6 +18,7 @@ Mount = Callable[..., CountFs]
 FILES = 60
 BYTES = 200_000
 TOTAL = FILES * BYTES
+MIB = 1 << 20
 RATE = TOTAL // 2  # of the origin in a second
 MORE_MAX = 1.1
 
@@ -149,6 +151,26 @@ def test_jobs_that_fill_large_files_at_once_read_the_origin_once(
     assert len(set.union(*digests)) == 1
     tried = sum(tried_bytes(one.report) for one in outcomes)
     assert shards.counts().read_bytes <= 1.2 * SHARDS * SHARD_BYTES + tried
+
+
+def test_a_job_goes_on_when_another_one_is_stopped_in_a_large_file(
+    runner: Runner, shards: CountFs
+) -> None:
+    shards.set(bw=SHARD_BYTES // 2)
+    first = Job(runner, shards.root, "first")
+    wait_until(lambda: shards.counts().read_bytes > MIB, "it reads a file")
+    [agent] = agents(shards.root)
+    os.kill(agent, signal.SIGSTOP)
+    shards.set(bw=SHARDS * SHARD_BYTES)
+
+    second = Job(runner, shards.root, "second")
+
+    digest = second.wait_for_pass()
+    os.kill(agent, signal.SIGCONT)
+    assert shards.counts().read_bytes > SHARDS * SHARD_BYTES  # it has not waited
+    assert first.wait_for_pass() == digest
+    first.end()
+    second.end()
 
 
 def test_a_large_file_of_another_identity_is_not_linked(

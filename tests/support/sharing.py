@@ -71,7 +71,8 @@ def read_when_staged(runner: Runner, *jobs: Job) -> None:
     def are_staged() -> bool:
         shown = subprocess.run(line, capture_output=True, text=True)
         agents = [json.loads(one) for one in shown.stdout.splitlines()]
-        done = [one for one in agents if one.get("staged", {}).get("share") == 1]
+        shares = [one["staged"] for one in agents if one.get("staged")]
+        done = [staged for staged in shares if staged.get("share") == 1]
         return len(done) >= len(jobs)
 
     wait_until(are_staged, "all is staged")

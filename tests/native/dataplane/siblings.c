@@ -227,18 +227,24 @@ static void a_wait_ends_when_the_catalog_is_truncated(bool lower, uint32_t come)
     large_end();
 }
 
+/* is_copied_at_once - the job does not wait for the other one, whose File is in this state. */
+static void is_copied_at_once(uint32_t word)
+{
+    begin_small(word);
+    CHECK(add() == 0);
+    uint64_t began = clock_ns();
+    want_small();
+    CHECK(is_copied(0) && clock_ns() - began < SILENT_NS);
+    large_end();
+}
+
 /* Both look for the File at the same moment: the one of the lower generation does not wait. Its agent
  * would be waited for until it is taken for dead. */
 static void the_job_of_the_lower_generation_reads(void)
 {
     other_is_lower = false;
     other_come = PROGRESS_LOOKS;
-    begin_small(STATE_WORD(REPLICA_STAGING, 0, 0));
-    CHECK(add() == 0);
-    uint64_t began = clock_ns();
-    want_small();
-    CHECK(is_copied(0) && clock_ns() - began < SILENT_NS);
-    large_end();
+    is_copied_at_once(STATE_WORD(REPLICA_STAGING, 0, 0));
 }
 /* add_another - the other job has ended, and this is the next one. */
 static int add_another(bool dead)
@@ -315,12 +321,7 @@ static void what_the_other_job_has_lost_is_not_waited_for(void)
 {
     other_is_lower = true;
     other_come = PROGRESS_LOOKS;
-    begin_small(STATE_WORD(REPLICA_ABSENT, 0, 0));
-    CHECK(add() == 0);
-    uint64_t began = clock_ns();
-    want_small();
-    CHECK(is_copied(0) && clock_ns() - began < SILENT_NS);
-    large_end();
+    is_copied_at_once(STATE_WORD(REPLICA_ABSENT, 0, 0));
     other_is_lower = false;
 }
 

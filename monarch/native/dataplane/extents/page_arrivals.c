@@ -135,7 +135,7 @@ uint16_t partial_removals(struct partials *parts, struct partial *p, uint32_t ex
 }
 
 /* is_lost - Pages were written to a file that another Transfer has found damaged and removed: they
- * are not there, and whoever waits asks again. */
+ * are not there, and programs that wait ask again. */
 static bool is_lost(struct partials *parts, struct partial *p, struct page_run run,
                     uint16_t removals)
 {
