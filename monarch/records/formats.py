@@ -83,8 +83,13 @@ def format_of(path: str, start: bytes) -> Format:
     )
 
 
-def index_by(path: Path, part: str, start: bytes) -> RecordIndex:
+def index_by(
+    path: Path, part: str, start: bytes, opens: Opens = HeaderReader
+) -> RecordIndex:
     """Return the index of a local file.
+
+    Args:
+        opens: opens it, where its headers are read.
 
     Raises:
         RecordsError: it cannot be read, or is of no known format.
@@ -93,4 +98,4 @@ def index_by(path: Path, part: str, start: bytes) -> RecordIndex:
     if found.needs_part is not None and bool(part) != found.needs_part:
         example = f"{path}::NAME" if found.needs_part else f"{path}"
         raise RecordsError(f"{path}: its records are named {example}")
-    return found.build(path, part, HeaderReader)
+    return found.build(path, part, opens)

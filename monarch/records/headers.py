@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -12,32 +13,85 @@ import numpy as np
 
 from monarch.records.errors import RecordsError
 from monarch.records.index import RecordObject
+from monarch.records.walking import Entries, Make, walk_on
 
 NEAR_BYTES: Final = 4096
 """Headers that are nearer than that are read together: it costs a request less."""
 WINDOW_BYTES: Final = 1 << 18
 _SAMPLE: Final = 256
+_KEPT: Final = 0.9
 
 
-def has_cached_pages(fd: int, size: int) -> bool:
-    """Return whether the page cache may have parts of a file, by a sample of its pages.
+def cached_share(fd: int, size: int) -> float | None:
+    """Return the share of a sample of pages of a file that the page cache has.
 
     The kernel says so of each page of a file that this user neither owns nor may
-    write: mincore(2).
+    write: mincore(2). None: the file cannot be mapped.
+
+    Args:
+        size: of the part, which begins with the file; its first page, of which the
+            format was told, does not count.
     """
     try:
         mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ)
     except (OSError, ValueError):  # not there any more, or shorter than it was
-        return True
+        return None
     first = np.frombuffer(mapped, np.uint8).ctypes.data
     is_there, mincore = ctypes.c_ubyte(), ctypes.CDLL(None).mincore
-    # Not the first page, of which the format was told.
     last = (size - 1) // mmap.PAGESIZE
+    there = 0
     for number in np.linspace(1, last, _SAMPLE, dtype=int).tolist():
         page = ctypes.c_void_p(first + number * mmap.PAGESIZE)
-        if mincore(page, ctypes.c_size_t(1), ctypes.byref(is_there)) or is_there.value:
-            return True
-    return False
+        failed = mincore(page, ctypes.c_size_t(1), ctypes.byref(is_there))
+        there += bool(failed or is_there.value)
+    return there / _SAMPLE
+
+
+class Read(Protocol):
+    """What is read at places, such as a HeaderReader."""
+
+    window_bytes: int
+
+    def fresh(self, offset: int, length: int) -> bytes:
+        """Return bytes that are read now."""
+
+
+class Cursor:
+    """Reads at places of a file that mostly rise.
+
+    Headers that are close together are read by one request; one thread uses it.
+
+    Args:
+        least: how much is read with a header that is close to the last one; twice as
+            much with each further one. None: as much as a window has.
+    """
+
+    def __init__(self, file: Read, least: int | None = None) -> None:
+        self._file = file
+        self._least = file.window_bytes if least is None else least
+        self._size = self._least
+        self._start, self._window = 0, b""
+
+    def __repr__(self) -> str:
+        return f"<Cursor at {self._start} of {self._file!r}>"
+
+    def at(self, offset: int, length: int) -> bytes:
+        """Return bytes of the file; fewer at its end.
+
+        Raises:
+            RecordsError: they cannot be read.
+        """
+        begin = offset - self._start
+        if begin >= 0 and begin + length <= len(self._window):
+            return self._window[begin : begin + length]
+        end = self._start + len(self._window)
+        most = self._file.window_bytes
+        near = self._window and end - most <= offset < end + NEAR_BYTES
+        size = max(self._size, length) if near else length
+        self._size = min(2 * self._size, most) if near else self._least
+        self._start = offset
+        self._window = self._file.fresh(offset, size)
+        return self._window[:length]
 
 
 class Opens(Protocol):
@@ -72,8 +126,9 @@ class HeaderReader:
             raise RecordsError(f"{path}: {error.strerror}") from error
         # Read-ahead of the kernel would read the payloads.
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
-        self._start, self._window = 0, b""
-        self._drops_pages = drops_pages and not has_cached_pages(self._fd, self.size)
+        self._cursor = Cursor(self)
+        self._lock = threading.Lock()
+        self._drops_pages = drops_pages and cached_share(self._fd, self.size) == 0
 
     def __enter__(self) -> Self:
         return self
@@ -96,21 +151,34 @@ class HeaderReader:
         """Return the size of the file, in bytes."""
         return self.object.bytes
 
+    def keep_pages(self) -> None:
+        """Read as a file that is read whole; what is read stays in the page cache."""
+        self._drops_pages = False
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+
+    def keeps(self, size: int) -> bool:
+        """Return whether the page cache has kept what was read up to a place."""
+        share = cached_share(self._fd, size)
+        return share is not None and share >= _KEPT
+
     def at(self, offset: int, length: int) -> bytes:
         """Return bytes of the file; fewer at its end.
 
         Raises:
             RecordsError: they cannot be read.
         """
-        begin = offset - self._start
-        if begin >= 0 and begin + length <= len(self._window):
-            return self._window[begin : begin + length]
-        end = self._start + len(self._window)
-        size = self.window_bytes
-        near = self._window and end - size <= offset < end + NEAR_BYTES
-        self._start = offset
-        self._window = self.fresh(offset, size if near else length)
-        return self._window[:length]
+        return self._cursor.at(offset, length)
+
+    def entries(self, make: Make) -> Entries:
+        """Return the entries of the file, each of which tells where the next begins.
+
+        Raises:
+            Damaged: it has something else in it.
+            RecordsError: it cannot be read.
+        """
+        found = Entries()
+        walk_on(make(), self._cursor, found, self.size)
+        return found
 
     def fresh(self, offset: int, length: int) -> bytes:
         """Return bytes that are read now; several threads may ask at once.
@@ -124,15 +192,15 @@ class HeaderReader:
                 part = os.pread(self._fd, length, offset)
             except OSError as error:
                 raise RecordsError(f"{self.path}: {error.strerror}") from error
-            self.requests += 1
+            with self._lock:
+                self.requests += 1
+                self.read_bytes += len(part)
             if not part:
                 break
             parts.append(part)
             offset += len(part)
             length -= len(part)
-        found = b"".join(parts)
-        self.read_bytes += len(found)
-        return found
+        return b"".join(parts)
 
     def refuse(self, reason: str) -> RecordsError:
         """Return the error about this file."""

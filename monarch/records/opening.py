@@ -7,8 +7,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +20,7 @@ import numpy.typing as npt
 from monarch.records.columns import UnitDecoder
 from monarch.records.errors import RecordsError
 from monarch.records.formats import START_BYTES, index_by
-from monarch.records.headers import HeaderReader
+from monarch.records.headers import HeaderReader, Opens
 from monarch.records.index import (
     Progress,
     RecordIndex,
@@ -30,7 +32,8 @@ from monarch.records.index import (
 from monarch.records.labels import Columns, balanced, column_of, parted, where
 from monarch.records.lmdb_pages import index_lmdb
 from monarch.records.saved import THREADS, SavedRecordIndexes
-from monarch.records.sharing import share_index
+from monarch.records.shards import Shards, is_alone
+from monarch.records.sharing import gathered, node_name, share_index, told_by_first
 from monarch.records.sources import FileSource, Source
 
 _PART: Final = "::"
@@ -148,14 +151,15 @@ def open_records(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     fresh: bool = False,
+    are_read: bool = True,
     comm: Any = None,
     environ: Mapping[str, str] = os.environ,
     progress: Progress = no_progress,
 ) -> Records:
     """Open the Records of one or more files of the same kind.
 
-    The index is made once, without reading payloads, and saved for later: processes
-    that open the same path at once take turns.
+    The index is made once, and saved for later: processes that open the same paths at
+    once share the work.
 
     Args:
         paths: an LMDB database, a TFRecord, tar or npy file, `FILE.h5::/DATASET`,
@@ -163,17 +167,23 @@ def open_records(
             `train-*.tar`, or a list of those; or the address of a store, such as
             `redis://HOST/0?index=NAME`.
         fresh: make the index anew, even if one was saved.
-        comm: a communicator as of mpi4py: its first rank opens the paths, and sends the
-            index to all others, which call this together.
-        progress: is called while a store is listed; any thread calls it.
+        are_read: the Records are read next. Then shards are read whole for their index
+            where what is read stays in memory, see `shards`.
+        comm: a communicator as of mpi4py: its ranks call this together, share the work
+            on files, and get the same index.
+        progress: is called while a store is listed, or files are indexed; any thread
+            calls it.
 
     Raises:
         RecordsError: a path cannot be opened, or is of no known format.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     names = [os.fspath(one) for one in given]
-    make = partial(_whole_index, names, fresh, environ, progress)
-    index, made = make() if comm is None else share_index(comm, make)
+    making = Making(fresh, are_read, environ, progress)
+    if comm is None:
+        index, made = making.whole(expanded(names))
+    else:
+        index, made = making.shared(comm, names)
     if index.keys is None:
         return Records(FileSource(index), made)
     from monarch.records.stores.source import StoreSource
@@ -183,25 +193,103 @@ def open_records(
     return Records(StoreSource(index), made, columns)
 
 
-def _whole_index(
-    given: Sequence[str], fresh: bool, environ: Mapping[str, str], progress: Progress
-) -> tuple[RecordIndex, bool]:
-    """Return the index of all paths, and whether a part of it was made now."""
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How an index is made, see `open_records`."""
+
+    fresh: bool
+    are_read: bool
+    environ: Mapping[str, str]
+    progress: Progress
+
+    def whole(self, names: Sequence[str]) -> Made:
+        """Return the index of all paths, and whether a part of it was made now.
+
+        Raises:
+            RecordsError: it cannot be made.
+        """
+        if is_store(names[0]):
+            from monarch.records.stores.opening import open_store
+
+            return open_store(
+                names[0], self.progress, fresh=self.fresh, environ=self.environ
+            )
+        return all_made(self.each(names, is_alone(self.environ)))
+
+    def each(self, names: Sequence[str], is_alone: bool) -> list[Made]:
+        """Return the index of each path, which are files or folders.
+
+        Args:
+            is_alone: no other node reads the same Records.
+
+        Raises:
+            RecordsError: one cannot be made.
+        """
+        if not names:
+            return []
+        saved, done = SavedRecordIndexes.of(self.environ), count(1)
+        are_read = self.are_read and is_alone
+        shards = Shards(len(names), are_read=are_read, environ=self.environ)
+
+        def made(name: str) -> Made:
+            found = _index_of(name, saved, shards.opens, fresh=self.fresh)
+            self.progress("indexed", next(done), len(names))
+            return found
+
+        # Processes that index the same files begin with different ones.
+        first = os.getpid() % len(names)
+        with closing(shards), ThreadPoolExecutor(min(THREADS, len(names))) as pool:
+            found = list(pool.map(made, [*names[first:], *names[:first]]))
+        behind = len(names) - first
+        return [*found[behind:], *found[:behind]]
+
+    def shared(self, comm: Any, given: Sequence[str]) -> Made:
+        """Return the same on all ranks, which share the work on files.
+
+        Raises:
+            RecordsError: a rank could not do its part: all raise this.
+        """
+        names = told_by_first(comm, partial(expanded, given))
+        if is_store(names[0]):
+            return share_index(comm, partial(self.whole, names))
+        nodes = comm.allgather(node_name())
+        own = names[comm.Get_rank() :: len(nodes)]
+        parts = gathered(comm, partial(self.each, own, len(set(nodes)) == 1))
+        return share_index(comm, lambda: all_made(interleaved(parts)))
+
+
+Made = tuple[RecordIndex, bool]
+"""An index, and whether a part of it was made now."""
+
+
+def all_made(found: Sequence[Made]) -> Made:
+    """Return the index of the Records of several indexes, in their order.
+
+    Raises:
+        RecordsError: their Records are not of one kind.
+    """
+    index = joined([one for one, _ in found]) if len(found) > 1 else found[0][0]
+    return index, any(made for _, made in found)
+
+
+def interleaved(parts: Sequence[Sequence[Made]]) -> list[Made]:
+    """Return the first of each part, then the second of each, and so on."""
+    rows = zip_longest(*parts)
+    return [one for row in rows for one in row if one is not None]
+
+
+def expanded(given: Sequence[str]) -> list[str]:
+    """Return the paths that some names and patterns stand for, or one store.
+
+    Raises:
+        RecordsError: there is none, or a store is not alone.
+    """
     names = [name for one in given for name in _expanded(one)]
     if not names:
         raise RecordsError("no path of records is given")
-    if any(map(is_store, names)):
-        if len(names) > 1:
-            raise RecordsError(f"{names[0]}: a store is opened alone")
-        from monarch.records.stores.opening import open_store
-
-        return open_store(names[0], progress, fresh=fresh, environ=environ)
-    saved = SavedRecordIndexes.of(environ)
-    with ThreadPoolExecutor(min(THREADS, len(names))) as pool:
-        find = partial(_index_of, saved=saved, fresh=fresh)
-        found = list(pool.map(find, names))
-    index = joined([one for one, _ in found]) if len(found) > 1 else found[0][0]
-    return index, any(made for _, made in found)
+    if any(map(is_store, names)) and len(names) > 1:
+        raise RecordsError(f"{names[0]}: a store is opened alone")
+    return names
 
 
 def is_store(name: str) -> bool:
@@ -223,8 +311,8 @@ def _expanded(name: str) -> list[str]:
 
 
 def _index_of(
-    name: str, saved: SavedRecordIndexes, *, fresh: bool
-) -> tuple[RecordIndex, bool]:
+    name: str, saved: SavedRecordIndexes, opens: Opens, *, fresh: bool
+) -> Made:
     """Return the index of one path, and whether it was made now."""
     path, _, part = name.partition(_PART)
     root = Path(os.path.abspath(path))
@@ -234,12 +322,12 @@ def _index_of(
     with saved.turn(key):  # all ranks may come here at once
         if not fresh and (found := saved.load(key)) is not None:
             return found, False
-        index = _made(root, part)
+        index = _made(root, part, opens)
         saved.save(key, index)
     return index, True
 
 
-def _made(path: Path, part: str) -> RecordIndex:
+def _made(path: Path, part: str, opens: Opens) -> RecordIndex:
     """Make the index of a path.
 
     Raises:
@@ -251,7 +339,7 @@ def _made(path: Path, part: str) -> RecordIndex:
         return _index_folder(path)
     with HeaderReader(str(path)) as file:
         start = file.fresh(0, START_BYTES)
-    return index_by(path, part, start)
+    return index_by(path, part, start, opens)
 
 
 def _index_folder(root: Path) -> RecordIndex:

@@ -1,4 +1,4 @@
-"""One index for all ranks: the first one makes it, and each node has it once.
+"""One index for all ranks: they share the work, and each node has it once.
 
 The communicator is one as of mpi4py; nothing of it is needed but `Get_rank`, `bcast`
 and `allgather`, which all ranks call together.
@@ -7,10 +7,11 @@ and `allgather`, which all ranks call together.
 from __future__ import annotations
 
 import os
+import pickle
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 from monarch.records.errors import RecordsError
 from monarch.records.index import RecordIndex
@@ -18,7 +19,54 @@ from monarch.records.index import RecordIndex
 PIECE_BYTES: Final = 64 << 20
 """So much is sent at once: MPI counts in 31 bits."""
 
+T = TypeVar("T")
 Make = Callable[[], tuple[RecordIndex, bool]]
+
+
+def told_by_first(comm: Any, find: Callable[[], T]) -> T:
+    """Return what rank 0 finds, on all ranks.
+
+    Raises:
+        RecordsError: rank 0 could not find it: all ranks raise this.
+    """
+    found, failure = _tried(find) if comm.Get_rank() == 0 else (None, None)
+    found, failure = comm.bcast((found, failure), root=0)
+    if failure is not None:
+        raise RecordsError(failure)
+    answer: T = found
+    return answer
+
+
+def gathered(comm: Any, make: Callable[[], T]) -> list[T]:
+    """Return what each rank makes, in the order of the ranks; on others than 0: none.
+
+    Raises:
+        RecordsError: a rank could not make it: all ranks raise this.
+    """
+    own, failure = _tried(make)
+    failures = [one for one in comm.allgather(failure) if one is not None]
+    if failures:
+        raise RecordsError(failures[0])
+    text, found = pickle.dumps(own), []
+    rank = comm.Get_rank()
+    for root, size in enumerate(comm.allgather(len(text))):
+        pieces = []
+        for at in range(0, size, PIECE_BYTES):
+            piece = text[at : at + PIECE_BYTES] if rank == root else None
+            piece = comm.bcast(piece, root=root)
+            if rank == 0:
+                pieces.append(piece)
+        if rank == 0:
+            found.append(pickle.loads(b"".join(pieces)))
+    return found
+
+
+def _tried(make: Callable[[], T]) -> tuple[T | None, str | None]:
+    """Return what was made, or why it could not be."""
+    try:
+        return make(), None
+    except RecordsError as error:
+        return None, str(error)
 
 
 def share_index(comm: Any, make: Make) -> tuple[RecordIndex, bool]:
@@ -32,13 +80,10 @@ def share_index(comm: Any, make: Make) -> tuple[RecordIndex, bool]:
         RecordsError: rank 0 could not make it: all ranks raise this.
         OSError: it cannot be mapped here.
     """
-    is_first = comm.Get_rank() == 0
     index, made, failure = None, False, None
-    if is_first:
-        try:
-            index, made = make()
-        except RecordsError as error:
-            failure = str(error)
+    if comm.Get_rank() == 0:
+        found, failure = _tried(make)
+        index, made = found or (None, False)
     failure, made = comm.bcast((failure, made), root=0)
     if failure is not None:
         raise RecordsError(failure)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import struct
-from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
 
 from monarch.records.headers import HeaderReader, Opens
 from monarch.records.index import RecordIndex, units_of
+from monarch.records.walking import NO_PAYLOAD, Damaged, Entries, Entry, Places
+
+Numbers = npt.NDArray[Any]
 
 _CRC_POLYNOMIAL: Final = 0x82F63B78  # CRC-32C, RFC 3720 appendix B.4, reflected
 _CRC_DELTA: Final = 0xA282EAD8  # of TensorFlow's masked checksums
@@ -40,13 +49,71 @@ def is_tfrecord(start: bytes) -> bool:
 
 def masked_crc(data: bytes) -> int:
     """Return the CRC-32C of some bytes in the form that TFRecords have."""
+    crc = _crc(data)
+    return ((crc >> 15 | crc << 17) + _CRC_DELTA) & 0xFFFFFFFF
+
+
+def _crc(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
         for _ in range(8):
             crc = crc >> 1 ^ (_CRC_POLYNOMIAL if crc & 1 else 0)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + _CRC_DELTA) & 0xFFFFFFFF
+    return crc ^ 0xFFFFFFFF
+
+
+def crcs_at(data: bytes) -> npt.NDArray[np.uint32]:
+    """Return `masked_crc` of the eight bytes at each place that has them."""
+    read = np.frombuffer(data, np.uint8)
+    count = max(0, len(read) - 7)
+    crcs = np.zeros(count, np.uint32)
+    for place, table in enumerate(_crc_tables()):
+        crcs ^= table[read[place : place + count]]
+    rotated = crcs >> np.uint32(15) | crcs << np.uint32(17)
+    return rotated + np.uint32(_CRC_DELTA)
+
+
+@cache
+def _crc_tables() -> list[npt.NDArray[np.uint32]]:
+    """Return what each value of each of eight bytes adds to their CRC-32C.
+
+    The remainder of a sum of polynomials is the sum of their remainders; the first
+    table has that of all bytes zero as well.
+    """
+    tables = np.zeros((8, 256), np.uint32)
+    zero = _crc(bytes(8))
+    for place in range(8):
+        for value in range(256):
+            one = bytes(place) + bytes([value]) + bytes(7 - place)
+            tables[place, value] = _crc(one) ^ (zero if place else 0)
+    return list(tables)
+
+
+class TFRecordWalk:
+    """Steps from one TFRecord to the next."""
+
+    is_free = True
+
+    def step(self, file: Places, at: int, size: int) -> Entry:
+        """Return the TFRecord that begins at a place."""
+        header = file.at(at, _LENGTH.size)
+        begin = at + _LENGTH.size
+        length = _LENGTH.unpack(header)[0] if len(header) == _LENGTH.size else 0
+        end = begin + length + _TRAILER
+        if len(header) < _LENGTH.size or end > size:
+            raise Damaged("is truncated or damaged")
+        return Entry(begin, length, 0, end)
+
+    def starts(self, window: bytes, offset: int, size: int) -> Sequence[int]:
+        """Return where the checksum of a length follows it."""
+        if len(window) < _LENGTH.size:
+            return []
+        crcs = crcs_at(window[: 8 - _LENGTH.size])
+        told = np.lib.stride_tricks.sliding_window_view(
+            np.frombuffer(window, np.uint8), _LENGTH.size
+        )[:, 8:]
+        found = np.flatnonzero(np.ascontiguousarray(told).view("<u4")[:, 0] == crcs)
+        return [offset + int(place) for place in found]
 
 
 def index_tfrecord(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
@@ -55,39 +122,17 @@ def index_tfrecord(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
     Raises:
         RecordsError: it cannot be read, or is damaged.
     """
-    offsets, lengths = array("Q"), array("Q")
     with opens(str(path), drops_pages=True) as file:
-        at = 0
-        while at < file.size:
-            header = file.at(at, _LENGTH.size)
-            begin = at + _LENGTH.size
-            length = _LENGTH.unpack(header)[0] if len(header) == _LENGTH.size else 0
-            if len(header) < _LENGTH.size or begin + length + _TRAILER > file.size:
-                raise file.refuse(f"is truncated or damaged at record {len(offsets)}")
-            offsets.append(begin)
-            lengths.append(length)
-            at = begin + length + _TRAILER
+        try:
+            found = file.entries(TFRecordWalk)
+        except Damaged as error:
+            raise file.refuse(f"{error} at record {error.entry}") from error
         file.check_unchanged()
-        units = units_of(offsets, lengths, file.path)
+        units = units_of(found.begins, found.lengths, file.path)
         return RecordIndex("tfrecord", (file.object,), units)
 
 
 # -- tar -------------------------------------------------------------------------------
-
-
-class Member(NamedTuple):
-    """One file of an archive.
-
-    Attributes:
-        begin: where its first header begins.
-        data: where its bytes begin.
-        bytes: how many there are.
-    """
-
-    name: str
-    begin: int
-    data: int
-    bytes: int
 
 
 def is_tar(start: bytes) -> bool:
@@ -105,20 +150,30 @@ def index_tar(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
     Raises:
         RecordsError: it cannot be read, or is damaged.
     """
-    begins, ends = array("Q"), array("Q")
     with opens(str(path), drops_pages=True) as file:
-        last = None
-        for member in _members(file):
-            key = sample_key(member.name)
-            if key != last:
-                begins.append(member.begin)
-                ends.append(0)
-            ends[-1] = member.data + member.bytes
-            last = key
+        try:
+            found = file.entries(TarWalk)
+        except Damaged as error:
+            raise file.refuse(f"{error}") from error
         file.check_unchanged()
-        lengths = [end - begin for begin, end in zip(begins, ends, strict=True)]
-        units = units_of(begins, lengths, file.path)
+        units = units_of(*_samples(found), file.path)
         return RecordIndex("tar", (file.object,), units)
+
+
+def _samples(found: Entries) -> tuple[Numbers, Numbers]:
+    """Return where each sample begins, and its length."""
+    ats, begins, lengths, keys = (
+        np.frombuffer(column, np.uint64)
+        for column in (found.ats, found.begins, found.lengths, found.keys)
+    )
+    files = np.flatnonzero(lengths != NO_PAYLOAD)
+    is_first = np.ones(len(files), bool)
+    is_first[1:] = keys[files[1:]] != keys[files[:-1]]
+    first = np.flatnonzero(is_first)
+    last = np.append(first[1:], len(files)) - 1 if len(first) else first
+    starts = ats[files[first]]
+    ends = (begins + lengths)[files[last]]
+    return starts, ends - starts
 
 
 def sample_key(name: str) -> str:
@@ -147,33 +202,68 @@ def members(record: memoryview | bytes) -> Iterator[tuple[str, memoryview]]:
         at = data + size + -size % _BLOCK
 
 
-def _members(file: HeaderReader) -> Iterator[Member]:
-    """Return the regular files of an archive."""
-    at = begin = 0
-    names = _Names()
-    while at < file.size:
-        header = file.at(at, _BLOCK)
-        if header == _EMPTY:
-            return
-        try:
-            kind, size = _kind_and_size(header)
-            name, size = names.take(header, size) if kind in _REGULAR else ("", size)
-        except ValueError as error:
-            raise file.refuse(f"is damaged at byte {at}: {error}") from error
-        data = at + _BLOCK
-        if kind in _REGULAR:
-            if data + size > file.size:
-                raise file.refuse(f"is truncated in {name}")
-            yield Member(name, begin, data, size)
-        elif kind == _SPARSE:
-            raise file.refuse("has sparse files, which are not supported")
-        elif kind not in _LINKS:
-            if size > _HEADER_NAMES_MAX:
-                raise file.refuse(f"is damaged at byte {at}: a name of {size} bytes")
-            names.note(kind, file.at(data, size))
-        at = data + size + -size % _BLOCK
-        if kind in _REGULAR or kind in _LINKS:
-            begin, names = at, _Names(names.globals)
+class TarWalk:
+    """Steps from one file of an archive to the next."""
+
+    def __init__(self) -> None:
+        self._globals: dict[str, str] = {}
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no header has told where all files behind it are."""
+        return self._globals.keys().isdisjoint(("path", "size"))
+
+    def step(self, file: Places, at: int, size: int) -> Entry | None:
+        """Return the file or link whose first header is at a place."""
+        names = _Names(self._globals)
+        while at < size:
+            header = file.at(at, _BLOCK)
+            if header == _EMPTY:
+                return None
+            try:
+                kind, length = _kind_and_size(header)
+                taken = names.take(header, length) if kind in _REGULAR else ("", length)
+            except ValueError as error:
+                raise Damaged(f"is damaged at byte {at}: {error}") from error
+            name, length = taken
+            data = at + _BLOCK
+            end = data + length + -length % _BLOCK
+            if kind in _REGULAR:
+                if data + length > size:
+                    raise Damaged(f"is truncated in {name}")
+                return Entry(data, length, _key_number(name), end)
+            if kind in _LINKS:
+                return Entry(data, NO_PAYLOAD, 0, end)
+            self._note(names, file, at, kind, length)
+            at = end
+        return None
+
+    def starts(self, window: bytes, offset: int, size: int) -> Sequence[int]:
+        """Return where a header is whose checksum is right."""
+        found = []
+        for begin in range(-offset % _BLOCK, len(window) - _BLOCK + 1, _BLOCK):
+            if window[begin + 257 : begin + 262] != b"ustar":
+                continue
+            with suppress(ValueError):
+                _kind_and_size(window[begin : begin + _BLOCK])
+                found.append(offset + begin)
+        return found
+
+    def _note(
+        self, names: _Names, file: Places, at: int, kind: int, length: int
+    ) -> None:
+        """Note a header that tells of the files behind it."""
+        if kind == _SPARSE:
+            raise Damaged("has sparse files, which are not supported")
+        if length > _HEADER_NAMES_MAX:
+            raise Damaged(f"is damaged at byte {at}: a name of {length} bytes")
+        names.note(kind, file.at(at + _BLOCK, length))
+        self._globals = names.globals
+
+
+def _key_number(name: str) -> int:
+    """Return a number that names of one sample have in common."""
+    return xxh3_64_intdigest(os.fsencode(sample_key(name)))
 
 
 def _kind_and_size(header: bytes) -> tuple[int, int]:

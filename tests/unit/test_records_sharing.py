@@ -114,6 +114,45 @@ def test_a_node_keeps_the_index_once(
     assert len({loaded[1], loaded[2], loaded[4]}) == 3
 
 
+def test_ranks_share_the_work_on_shards(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [
+        write_tfrecord(packed.parent / f"{n}.tfrecord", numbered(COUNT + n))
+        for n in range(12)
+    ]
+    made: dict[str, int] = {}
+    real = opening._index_of
+
+    def noted(name: str, *given: Any, **options: Any) -> Any:
+        made[name] = made.get(name, 0) + 1
+        return real(name, *given, **options)
+
+    monkeypatch.setattr(opening, "_index_of", noted)
+
+    found = on_all(
+        lambda comm: open_records([str(path) for path in paths], comm=comm), World()
+    )
+
+    assert made == dict.fromkeys(map(str, paths), 1)
+    wanted = open_records([str(path) for path in paths]).index
+    assert {one.index.fingerprint() for one in found} == {wanted.fingerprint()}
+
+
+def test_what_another_rank_cannot_index_all_are_told(packed: Path) -> None:
+    bad = packed.parent / "bad.tfrecord"
+    bad.write_bytes(packed.read_bytes()[:-3])
+
+    def opened(comm: Comm) -> Any:
+        return open_records([str(packed), str(packed), str(bad)], comm=comm)
+
+    found = on_all(opened, World())
+
+    assert [type(one) for one in found] == [RecordsError] * RANKS
+    assert {str(one) for one in found} == {str(found[0])}
+    assert "bad.tfrecord: is truncated" in str(found[0])
+
+
 def test_what_the_first_rank_cannot_open_all_are_told(tmp_path: Path) -> None:
     path = tmp_path / "none.lmdb"
 
@@ -128,13 +167,13 @@ def test_a_loader_with_a_communicator_opens_its_path_once(
     packed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    real = opening._whole_index
+    real = opening._made
 
-    def noted(*given: Any) -> Any:
-        opened.append("once")
-        return real(*given)
+    def noted(path: Path, *given: Any) -> Any:
+        opened.append(path.name)
+        return real(path, *given)
 
-    monkeypatch.setattr(opening, "_whole_index", noted)
+    monkeypatch.setattr(opening, "_made", noted)
 
     def loaded(comm: Comm) -> list[int]:
         with Loader(packed, 10, comm=comm, group_bytes=20_000) as loader:
@@ -142,5 +181,5 @@ def test_a_loader_with_a_communicator_opens_its_path_once(
 
     parts = on_all(loaded, World(2))
 
-    assert opened == ["once"]
+    assert opened == [packed.name]
     assert sorted(n for part in parts for n in part) == list(range(COUNT))

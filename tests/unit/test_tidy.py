@@ -55,6 +55,8 @@ SIDEWAYS = {
     ("hostlist", "errors"),  # an invalid host list is a usage error
     ("peers.session", "peers.connection"),  # a session is what a joined one becomes
     ("agent", "report"),  # the agent ends with a report
+    ("records", "cluster"),  # records that are staged need no memory of their own
+    ("records", "tiers"),  # free memory decides whether shards are read whole
     ("loader", "agent"),  # a loader under `monarch run` tells the agent its figures
 }
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from monarch.records.errors import RecordsError
 from monarch.records.formats import START_BYTES, format_of
-from monarch.records.headers import HeaderReader
+from monarch.records.headers import Cursor, HeaderReader
 from monarch.records.index import RecordIndex, RecordObject
 from monarch.records.keys import KeyIndex
 from monarch.records.stores.exchange import Wanted
@@ -46,7 +46,7 @@ class StoreReader(HeaderReader):
         self.requests = 0
         self.read_bytes = 0
         self._waiter, self._keys, self._number = waiter, keys, number
-        self._start, self._window = 0, b""
+        self._cursor = Cursor(self)
 
     def __enter__(self) -> Self:
         return self

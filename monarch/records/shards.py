@@ -1,0 +1,245 @@
+"""How the headers of shards are found: in the cheaper one of two ways on their origin.
+
+*Whole*: the shard is read in large requests. It is the cheapest way if what was read
+then stays in memory, where its Records are read next: in the tiers of `monarch run`,
+or in the page cache of a node that is alone. *By headers*: only these are read, from
+many places of the shard at once, see `walking`. Both are measured on the first shard.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from monarch.cluster import RUN_VARIABLE
+from monarch.records.headers import NEAR_BYTES, Cursor, HeaderReader
+from monarch.records.walking import (
+    Damaged,
+    Entries,
+    Make,
+    Parts,
+    walk_in_parts,
+    walk_on,
+)
+from monarch.tiers.memory import read_memory, tightest
+
+THREADS: Final = 32
+"""Headers that are read at once, of all shards."""
+WINDOW_BYTES: Final = 4 << 20
+AHEAD: Final = 2
+"""Windows that are read at once of a shard that is read whole."""
+WHOLE_AT_ONCE: Final = 4
+SMALL_BYTES: Final = 1 << 20
+"""Such a shard is read whole, whatever that costs."""
+_PROBED: Final = 5
+_TIME_MIN_S: Final = 1e-6
+_PAGE: Final = 4096
+_SEARCHED_MIN, _SEARCHED_MAX = 16 << 10, 1 << 20
+_ENTRIES_MIN: Final = 64
+"""A part of a shard has so many entries at least: its first one has to be found."""
+_FREE_SHARE: Final = 0.5
+"""Of the free memory that the page cache may take for what is read next."""
+_NODES: Final = ("SLURM_STEP_NUM_NODES", "GROUP_WORLD_SIZE")
+_LOCAL: Final = (
+    ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_SIZE", "MPI_LOCALNRANKS"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What was measured on a shard.
+
+    Attributes:
+        distance: of its headers, in bytes.
+        latency_s: of the read of a header.
+        bytes_per_s: of large reads.
+        header_bytes: what the read of a header reads.
+        stays: what is read stays in memory until it is read again.
+    """
+
+    distance: float
+    latency_s: float
+    bytes_per_s: float
+    header_bytes: int
+    stays: bool
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether reading whole shards is the cheaper way to their headers."""
+        if self.stays:
+            return True
+        header_s = max(self.latency_s / THREADS, self.header_bytes / self.bytes_per_s)
+        return self.distance / self.bytes_per_s < header_s
+
+
+def is_alone(environ: Mapping[str, str]) -> bool:
+    """Return whether no other node reads the same Records, as far as is told."""
+    if any(environ.get(name, "1") != "1" for name in _NODES):
+        return False
+    found = [(environ.get(size), environ.get(local)) for size, local in _LOCAL]
+    return all(size == local or None in (size, local) for size, local in found)
+
+
+class Shards:
+    """Opens shards whose headers are read.
+
+    Args:
+        count: how many there are.
+        are_read: their Records are read next, by this node alone.
+    """
+
+    def __init__(
+        self, count: int, *, are_read: bool, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._count = count
+        self._is_staged = RUN_VARIABLE in environ
+        self._are_read = are_read
+        self._probe: Probe | None = None
+        self._lock = threading.Lock()
+        self._whole = threading.Semaphore(WHOLE_AT_ONCE)
+        self._pool = ThreadPoolExecutor(THREADS, "headers")
+
+    def __repr__(self) -> str:
+        return f"<Shards, {self._count}: {self._probe}>"
+
+    def opens(self, path: str, *, drops_pages: bool = False) -> ShardReader:
+        """Return a reader of one of them, see HeaderReader."""
+        return ShardReader(self, path, drops_pages=drops_pages)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+    def entries(self, file: ShardReader, make: Make) -> Entries:
+        """Return the entries of a shard.
+
+        Raises:
+            Damaged: it has something else in it.
+            RecordsError: it cannot be read.
+        """
+        if file.size <= SMALL_BYTES:
+            return self._walked_whole(file, make)
+        with self._lock:
+            if self._probe is None:
+                self._probe = self._measured(file, make)
+        if self._probe.reads_whole:
+            file.keep_pages()
+            return self._walked_whole(file, make)
+        distance = self._probe.distance
+        searched = min(max(int(2 * distance), _SEARCHED_MIN), _SEARCHED_MAX)
+        most = int(file.size / (_ENTRIES_MIN * max(distance, _PAGE)))
+        count = max(1, min(THREADS, most))
+        parts = Parts(file.cursor, file.size, count, searched, self._pool)
+        return walk_in_parts(make, parts)
+
+    def _walked_whole(self, file: ShardReader, make: Make) -> Entries:
+        found = Entries()
+        with self._whole, closing(Windows(file, self._pool)) as windows:
+            walk_on(make(), windows, found, file.size)
+        return found
+
+    def _measured(self, file: ShardReader, make: Make) -> Probe:
+        """Return what a shard shows: of its headers, and of two kinds of reads."""
+        cursor, found = file.cursor(), Entries()
+        cursor.at(0, file.window_bytes)
+        with suppress(Damaged):  # who reads the whole shard says so
+            walk_on(make(), cursor, found, file.size, file.window_bytes)
+        keeps = file.keeps(file.window_bytes)
+        step = (file.size - file.window_bytes) // (_PROBED + 1)
+        places = [file.window_bytes + step * n for n in range(1, _PROBED + 1)]
+        latency_s = statistics.median(_seconds(file, at, 1) for at in places)
+        size = min(WINDOW_BYTES, file.size // 4)
+        took_s = _seconds(file, file.size // 2, size)
+        return Probe(
+            found.end / max(1, len(found)),
+            latency_s,
+            size / max(took_s - latency_s, _TIME_MIN_S),
+            _PAGE if keeps else 1,
+            self._are_read and (self._is_staged or (keeps and self._has_room(file))),
+        )
+
+    def _has_room(self, file: ShardReader) -> bool:
+        """Return whether the page cache has room for all shards."""
+        free = tightest(read_memory()).free_bytes
+        return self._count * file.size <= _FREE_SHARE * free
+
+
+class ShardReader(HeaderReader):
+    """A shard, whose entries are found in the cheaper way."""
+
+    def __init__(self, shards: Shards, path: str, *, drops_pages: bool) -> None:
+        super().__init__(path, drops_pages=drops_pages)
+        self._shards = shards
+
+    def cursor(self) -> Cursor:
+        """Return what reads it for one thread."""
+        return Cursor(self, 2 * NEAR_BYTES)
+
+    def entries(self, make: Make) -> Entries:
+        """Return the entries of the shard."""
+        return self._shards.entries(self, make)
+
+
+class Windows:
+    """Reads a file from its start to its end by large requests, some of them ahead.
+
+    Args:
+        pool: its threads read.
+    """
+
+    def __init__(self, file: ShardReader, pool: ThreadPoolExecutor) -> None:
+        self._file = file
+        self._pool = pool
+        self._start, self._window = 0, b""
+        self._next = 0
+        self._ahead: deque[Future[bytes]] = deque()
+
+    def __repr__(self) -> str:
+        return f"<Windows at {self._start} of {self._file!r}>"
+
+    def at(self, offset: int, length: int) -> bytes:
+        """Return bytes at a place not before the last one; fewer at the end.
+
+        Raises:
+            RecordsError: they cannot be read.
+        """
+        end = min(offset + length, self._file.size)
+        while self._start + len(self._window) < end:
+            kept = self._window[max(0, offset - self._start) :]
+            read = self._taken()
+            if not read:
+                break
+            self._start += len(self._window) - len(kept)
+            self._window = kept + read
+        begin = offset - self._start
+        return self._window[begin : begin + length]
+
+    def close(self) -> None:
+        """Wait for the reads that have begun."""
+        for read in self._ahead:
+            read.cancel()
+        wait(self._ahead)
+
+    def _taken(self) -> bytes:
+        """Return the next window; those behind it are read meanwhile."""
+        while len(self._ahead) < AHEAD + 1 and self._next < self._file.size:
+            read = self._pool.submit(self._file.fresh, self._next, WINDOW_BYTES)
+            self._ahead.append(read)
+            self._next += WINDOW_BYTES
+        return self._ahead.popleft().result() if self._ahead else b""
+
+
+def _seconds(file: HeaderReader, offset: int, length: int) -> float:
+    began_s = time.monotonic()
+    file.fresh(offset, length)
+    return time.monotonic() - began_s

@@ -1,0 +1,154 @@
+"""The headers of shards are found in the cheaper way, and what was read is kept."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from monarch.cluster import RUN_VARIABLE
+from monarch.loader import Loader
+from monarch.records import open_records, shards
+from monarch.records.shards import Probe, is_alone
+from monarch.tiers.memory import Memory
+from support.countfs import CountFs
+from support.loaders import numbered, write_tar, write_tfrecord
+
+COUNT, SHARDS = 400, 4
+WRITERS = {"tfrecord": write_tfrecord, "tar": write_tar}
+DROPS, KEEPS = 1, 2
+"""What countfs does with the page cache of a file that is opened."""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture(params=sorted(WRITERS))
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    found = tmp_path / "source"
+    found.mkdir()
+    for shard in range(SHARDS):
+        values = numbered(COUNT, most=24_000, seed=shard)
+        WRITERS[request.param](found / f"{shard}.{request.param}", values)
+    return found
+
+
+def bytes_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def paths(origin: CountFs) -> list[str]:
+    return sorted(str(path) for path in origin.root.iterdir())
+
+
+def test_what_is_read_for_the_index_is_not_read_again(
+    folder: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    origin = mount_counted(folder, keep_ms=1000)
+    origin.set(cached=KEEPS)
+
+    with Loader(open_records(paths(origin)), 10, remainder="uneven") as loader:
+        numbers = [n for batch in loader for n in batch.ids.tolist()]
+
+    assert sorted(numbers) == list(range(SHARDS * COUNT))
+    assert origin.counts().read_bytes <= 1.05 * bytes_of(folder)
+
+
+def test_headers_alone_are_read_where_nothing_would_stay(
+    folder: Path, mount_counted: Callable[..., CountFs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = open_records(sorted(map(str, folder.iterdir())), fresh=True).index
+    monkeypatch.setattr(Probe, "reads_whole", False)
+    origin = mount_counted(folder, read_us=2000)
+
+    records = open_records(paths(origin))
+
+    counts = origin.counts()
+    assert (records.index.units == whole.units).all()
+    assert counts.most_reads > SHARDS
+    assert counts.read_bytes <= 0.6 * bytes_of(folder)  # with what is measured first
+
+
+def test_a_job_that_is_staged_reads_shards_whole(
+    folder: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    origin = mount_counted(folder)
+    environ = {**os.environ, RUN_VARIABLE: "/run"}
+
+    open_records(paths(origin), environ=environ)
+
+    assert origin.counts().read_bytes >= bytes_of(folder)
+
+
+def test_small_shards_are_read_by_one_request(
+    tmp_path: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    write_tfrecord(source / "few.tfrecord", numbered(60, most=2000))
+    origin = mount_counted(source)
+
+    assert len(open_records(paths(origin)[0])) == 60
+    assert origin.counts().reads <= 4
+
+
+@pytest.mark.parametrize(
+    ("probe", "is_whole"),
+    [
+        (Probe(12_000, 1e-3, 1e8, 1, stays=False), False),
+        (Probe(12_000, 1e-3, 1e8, 4096, stays=True), True),
+        (Probe(300, 1e-3, 1e9, 4096, stays=False), True),
+        (Probe(10**6, 1e-2, 1e9, 4096, stays=False), False),
+        (Probe(2000, 1e-5, 1e9, 4096, stays=False), True),
+    ],
+)
+def test_the_cheaper_way_follows_from_what_was_measured(probe, is_whole):
+    assert probe.reads_whole == is_whole
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, True),
+        ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}, True),
+        ({"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}, False),
+        ({"SLURM_STEP_NUM_NODES": "2"}, False),
+        ({"PMI_SIZE": "8", "MPI_LOCALNRANKS": "2"}, False),
+    ],
+)
+def test_other_nodes_are_seen(environ: Mapping[str, str], expected: bool) -> None:
+    assert is_alone(environ) == expected
+
+
+def test_nothing_is_read_whole_where_memory_is_short(
+    folder: Path, mount_counted: Callable[..., CountFs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = mount_counted(folder, keep_ms=1000, read_us=100)
+    origin.set(cached=KEEPS)
+    full = Memory(bytes_of(folder), bytes_of(folder))
+    monkeypatch.setattr(shards, "read_memory", lambda: [full])
+    probes: list[bool] = []
+    real = Probe.reads_whole
+
+    def noted(probe: Probe) -> bool:
+        probes.append(probe.stays)
+        return bool(real.fget(probe))  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(Probe, "reads_whole", property(noted))
+    open_records(paths(origin))
+
+    assert probes
+    assert not any(probes)
+
+
+def test_progress_tells_the_shards(folder: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    open_records(
+        sorted(map(str, folder.iterdir())),
+        progress=lambda *one: told.append(one),
+    )
+
+    assert sorted(told) == [("indexed", n, SHARDS) for n in range(1, SHARDS + 1)]
