@@ -64,13 +64,13 @@ def show(paths: tuple[str, ...], fresh: bool, keep: str | None, as_json: bool) -
 
     PATH is an LMDB database, a TFRecord, tar or npy file, FILE.h5::/DATASET,
     FILE.parquet::COLUMN, a folder, of which each file is a record, or the address of a
-    store, such as redis://HOST/0?index=NAME. Payloads are not read. The index is kept
-    for later.
+    store, such as redis://HOST/0?index=NAME. Payloads are not read, unless that is the
+    faster way to what is between them. The index is kept for later.
     """
     from monarch.records import open_records
 
     with closing(RecordsProgress(f"records of {paths[0]}")) as progress:
-        opened = open_records(paths, fresh=fresh, progress=progress)
+        opened = open_records(paths, fresh=fresh, are_read=False, progress=progress)
     with closing(opened):
         found = _figures(opened.index) | _store_figures(opened)
         if keep is not None:

@@ -23,6 +23,7 @@ from monarch.loader.batch import Form
 from monarch.loader.early import EarlyReads
 from monarch.loader.epochs import Share
 from monarch.loader.figures import LoaderCounts
+from monarch.loader.indexing import index_progress
 from monarch.loader.iteration import Iteration, Reach, Tools
 from monarch.loader.link import ReaderLink
 from monarch.loader.options import LoaderOptions, Options
@@ -71,6 +72,14 @@ class Loader:
         UsageError: an argument cannot be; the text names it.
     """
 
+    def __new__(cls, *_: Any, **options: Any) -> Loader:
+        """Make a loader of the kind that the options ask for."""
+        if cls is Loader and options.get("start") == "early":
+            from monarch.loader.first_epoch import EarlyLoader
+
+            return object.__new__(EarlyLoader)
+        return object.__new__(cls)
+
     def __init__(
         self,
         records: Records | str | os.PathLike[str] | Sequence[str],
@@ -78,9 +87,10 @@ class Loader:
         **options: Unpack[LoaderOptions],
     ) -> None:
         given = Options.of(batch_size, options)
-        if not isinstance(records, Records):
-            records = open_records(records, comm=given.comm)
         ranks = find_ranks(given.rank, given.world_size, given.comm)
+        if not isinstance(records, Records):
+            told = index_progress(ranks.rank, records)
+            records = open_records(records, comm=given.comm, progress=told)
         self._set_up(records, given, ranks)
 
     def _set_up(

@@ -6,13 +6,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from monarch.errors import UsageError
 from monarch.loader.batch import Output
 from monarch.loader.order import Remainder, Shuffle
 
 MIB: Final = 1 << 20
+
+
+Start = Literal["whole", "early"]
 
 
 class LoaderOptions(TypedDict, total=False):
@@ -25,6 +28,7 @@ class LoaderOptions(TypedDict, total=False):
     rank: int | None
     world_size: int | None
     comm: Any
+    start: Start
     remainder: Remainder
     in_order: bool
     reorder_window: int
@@ -55,6 +59,9 @@ class Options:
         group_bytes: of the consecutive Records that are read together.
         rank, world_size: by default of `comm`, torchrun, MPI or Slurm.
         comm: a communicator as of mpi4py, the same for all ranks.
+        start: "early": the first epoch begins before the index of all shards is there.
+            It takes them in an order of its own, which `seed` shuffles; `len()` is not
+            known until the index is. "whole": when it is there.
         remainder: what becomes of the Records that fill no global batch: "drop", "pad"
             or "uneven".
         in_order: False lets a batch go on without a Record that is late.
@@ -82,6 +89,7 @@ class Options:
     rank: int | None = None
     world_size: int | None = None
     comm: Any = None
+    start: Start = "whole"
     remainder: Remainder = "drop"
     in_order: bool = True
     reorder_window: int = 0
@@ -136,10 +144,28 @@ class Options:
             isinstance(self.window, int) and self.window >= 1
         ):
             raise UsageError(f"window={self.window!r} is neither 'auto' nor 1 or more")
+        if self.start not in get_args(Start):
+            known = ", ".join(get_args(Start))
+            raise UsageError(f"start={self.start!r} is not valid; use one of {known}")
+        if self.start == "early":
+            self._check_early()
         if self.timeout <= 0:
             raise UsageError(f"timeout={self.timeout} is not a time")
         if self.in_order and self.reorder_window:
             text = f"reorder_window={self.reorder_window} needs in_order=False"
+            raise UsageError(text)
+
+    def _check_early(self) -> None:
+        """Check what an early first epoch cannot do.
+
+        Raises:
+            UsageError: such an argument was given.
+        """
+        for name in ("order_log", "replay"):
+            if getattr(self, name) is not None:
+                raise UsageError(f"{name} needs start='whole'")
+        if self.readers_max is not None and self.comm is not None:
+            text = "readers_max of all nodes of a comm needs start='whole'"
             raise UsageError(text)
 
     @property

@@ -71,6 +71,9 @@ class Identity:
         Raises:
             UsageError: it is of other records, or of another order.
         """
+        if "early" in state:
+            text = "the state is of an epoch that began early: use start='early'"
+            raise UsageError(text)
         try:
             if state["version"] != STATE_VERSION:
                 raise UsageError(f"a loader's state has version {state['version']}")

@@ -195,12 +195,13 @@ def open_records(
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How an index is made, see `open_records`."""
+    """How an index is made, see `open_records` and `Shards`."""
 
     fresh: bool
     are_read: bool
     environ: Mapping[str, str]
     progress: Progress
+    are_awaited: bool = False
 
     def whole(self, names: Sequence[str]) -> Made:
         """Return the index of all paths, and whether a part of it was made now.
@@ -228,8 +229,12 @@ class Making:
         if not names:
             return []
         saved, done = SavedRecordIndexes.of(self.environ), count(1)
-        are_read = self.are_read and is_alone
-        shards = Shards(len(names), are_read=are_read, environ=self.environ)
+        shards = Shards(
+            len(names),
+            are_read=self.are_read and is_alone,
+            are_awaited=self.are_awaited,
+            environ=self.environ,
+        )
 
         def made(name: str) -> Made:
             found = _index_of(name, saved, shards.opens, fresh=self.fresh)

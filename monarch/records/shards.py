@@ -37,6 +37,8 @@ WINDOW_BYTES: Final = 4 << 20
 AHEAD: Final = 2
 """Windows that are read at once of a shard that is read whole."""
 WHOLE_AT_ONCE: Final = 4
+WHOLE_S: Final = 0.2
+"""A program waits no longer for a shard that is read whole, if its headers are less."""
 SMALL_BYTES: Final = 1 << 20
 """Such a shard is read whole, whatever that costs."""
 _PROBED: Final = 5
@@ -96,12 +98,20 @@ class Shards:
     Args:
         count: how many there are.
         are_read: their Records are read next, by this node alone.
+        are_awaited: a program waits for their index: they are read whole only if that
+            takes WHOLE_S.
     """
 
     def __init__(
-        self, count: int, *, are_read: bool, environ: Mapping[str, str] = os.environ
+        self,
+        count: int,
+        *,
+        are_read: bool,
+        are_awaited: bool = False,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._count = count
+        self._are_awaited = are_awaited
         self._is_staged = RUN_VARIABLE in environ
         self._are_read = are_read
         self._probe: Probe | None = None
@@ -155,18 +165,17 @@ class Shards:
         with suppress(Damaged):  # who reads the whole shard says so
             walk_on(make(), cursor, found, file.size, file.window_bytes)
         keeps = file.keeps(file.window_bytes)
+        stays = self._are_read and (self._is_staged or (keeps and self._has_room(file)))
         step = (file.size - file.window_bytes) // (_PROBED + 1)
         places = [file.window_bytes + step * n for n in range(1, _PROBED + 1)]
         latency_s = statistics.median(_seconds(file, at, 1) for at in places)
         size = min(WINDOW_BYTES, file.size // 4)
         took_s = _seconds(file, file.size // 2, size)
-        return Probe(
-            found.end / max(1, len(found)),
-            latency_s,
-            size / max(took_s - latency_s, _TIME_MIN_S),
-            _PAGE if keeps else 1,
-            self._are_read and (self._is_staged or (keeps and self._has_room(file))),
-        )
+        rate = size / max(took_s - latency_s, _TIME_MIN_S)
+        if self._are_awaited and file.size / rate > WHOLE_S:
+            stays = False
+        distance = found.end / max(1, len(found))
+        return Probe(distance, latency_s, rate, _PAGE if keeps else 1, stays)
 
     def _has_room(self, file: ShardReader) -> bool:
         """Return whether the page cache has room for all shards."""

@@ -1,0 +1,429 @@
+"""A first epoch that begins before the whole index is there: `start="early"`.
+
+Its shards come in a shuffled order, in *legs* of one, two, four and so on. A leg is an
+epoch of its own over the Records of its shards. Those that fill no global batch go on
+into the next leg: the batches are as many as without legs, and each Record is in one.
+The order depends on the shards and the seed, not on how fast the index is made. The
+later epochs are those of any loader.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.errors import UsageError
+from monarch.loader.indexing import index_progress
+from monarch.loader.loader import Loader
+from monarch.loader.options import LoaderOptions, Options
+from monarch.loader.order import RecordOrder
+from monarch.loader.progress import Progress
+from monarch.loader.ranks import Ranks, find_ranks
+from monarch.records import Records
+from monarch.records.groups import group
+from monarch.records.index import UNIT, RecordIndex, joined
+from monarch.records.index import Progress as Told
+from monarch.records.opening import Making, expanded, is_store
+from monarch.records.shards import is_alone
+from monarch.records.sources import FileSource
+
+Array = npt.NDArray[Any]
+
+_KEY: Final = "early"
+_LEGS: Final = 3
+"""What the random order of the shards is for, see `order`."""
+
+
+def legs_of(count: int, seed: int) -> list[list[int]]:
+    """Return the numbers of the shards of each leg."""
+    key = np.random.SeedSequence((seed, 0, _LEGS, 0))
+    order = np.random.Generator(np.random.Philox(key)).permutation(count).tolist()
+    legs, size = [], 1
+    while order:
+        legs.append(order[:size])
+        order, size = order[size:], 2 * size
+    return legs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leg:
+    """A part of the first epoch.
+
+    Attributes:
+        number: of the leg.
+        index: of its Records.
+        ids: of each one, as batches tell it.
+        is_last: no leg follows.
+    """
+
+    number: int
+    index: RecordIndex
+    ids: Array
+    is_last: bool
+
+    def next(self, shards: Sequence[RecordIndex], rest: Array, is_last: bool) -> Leg:
+        """Return the next leg.
+
+        Args:
+            shards: the indexes of its shards.
+            rest: the Records of this leg that go on into it.
+        """
+        first = int(self.ids.max(initial=-1)) + 1
+        new = joined(shards) if len(shards) > 1 else shards[0]
+        ids = np.arange(first, first + len(new))
+        if not len(rest):
+            return Leg(self.number + 1, new, ids, is_last)
+        old = replace(self.index, units=self.index.units[rest])
+        ids = np.concatenate([self.ids[rest], ids])
+        return Leg(self.number + 1, joined([old, new]), ids, is_last)
+
+
+_NO_LEG: Final = Leg(
+    -1, RecordIndex("", (), np.empty(0, UNIT)), np.empty(0, np.int64), False
+)
+
+
+class ShardIndexes:
+    """Makes the index of each shard, those of the first leg before all others.
+
+    Args:
+        names: of the shards.
+        legs: the shards of each leg.
+        progress: is told how many are made.
+    """
+
+    def __init__(
+        self, names: Sequence[str], legs: Sequence[Sequence[int]], progress: Told
+    ) -> None:
+        self._names = names
+        self._progress = progress
+        self._legs = legs
+        self._found: list[Future[list[RecordIndex]]] = [Future() for _ in legs]
+        self._may_go_on = threading.Event()
+        self._is_stopped = False
+        threading.Thread(target=self._work, name="index", daemon=True).start()
+
+    def __repr__(self) -> str:
+        done = sum(one.done() for one in self._found)
+        return f"<ShardIndexes, {done} of {len(self._legs)} legs>"
+
+    @property
+    def are_known(self) -> bool:
+        """Whether all indexes are made."""
+        return all(one.done() and not one.exception() for one in self._found)
+
+    def of_leg(self, number: int) -> list[RecordIndex]:
+        """Return the indexes of the shards of a leg, when they are made.
+
+        Raises:
+            RecordsError: one cannot be made.
+        """
+        if number:
+            self.go_on()
+        return self._found[number].result()
+
+    def whole(self) -> RecordIndex:
+        """Return the index of all shards, in the order of their names.
+
+        Raises:
+            RecordsError: it cannot be made.
+        """
+        of_shard: dict[int, RecordIndex] = {}
+        for number, leg in enumerate(self._legs):
+            of_shard |= zip(leg, self.of_leg(number), strict=True)
+        return joined([of_shard[number] for number in range(len(self._names))])
+
+    def go_on(self) -> None:
+        """Make the indexes of further legs: the first batch does not wait for them."""
+        self._may_go_on.set()
+
+    def stop(self) -> None:
+        """Begin no further leg."""
+        self._is_stopped = True
+        self._may_go_on.set()
+
+    def _work(self) -> None:
+        done = 0
+        for leg, found in zip(self._legs, self._found, strict=True):
+            if self._is_stopped:
+                found.cancel()
+                continue
+            making = Making(
+                fresh=False,
+                are_read=True,
+                environ=os.environ,
+                progress=partial(self._tell, done),
+                are_awaited=not done,  # the first batch waits for the first leg
+            )
+            try:
+                names = [self._names[number] for number in leg]
+                made = making.each(names, is_alone(os.environ))
+                found.set_result([index for index, _ in made])
+            except Exception as error:  # who waits would wait for ever
+                found.set_exception(error)
+            done += len(leg)
+            self._may_go_on.wait()
+
+    def _tell(self, before: int, step: str, done: int, _: int) -> None:
+        """Tell how many of all shards are done."""
+        self._progress(step, before + done, len(self._names))
+
+
+class EarlyLoader(Loader):
+    """A loader whose first epoch does not wait for the whole index.
+
+    What needs the whole index, such as workers and a later epoch, waits for it.
+    """
+
+    _legs: ShardIndexes | None = None
+    _resumed: tuple[int, Mapping[str, Any] | None] | None = None
+
+    def __init__(
+        self,
+        records: Records | str | os.PathLike[str] | Sequence[str],
+        batch_size: int,
+        **options: Unpack[LoaderOptions],
+    ) -> None:
+        names = [] if isinstance(records, Records) else _files(records)
+        if len(names) < 2:
+            super().__init__(records, batch_size, **options)
+            return
+        self.options = Options.of(batch_size, options)
+        ranks = find_ranks(
+            self.options.rank, self.options.world_size, self.options.comm
+        )
+        self._ranks = ranks
+        self.rank, self.world_size = ranks.rank, ranks.world_size
+        self._plan_of_shards = legs_of(len(names), self.options.seed)
+        progress = index_progress(ranks.rank, names)
+        self._legs = ShardIndexes(names, self._plan_of_shards, progress)
+        self._resumed = 0, None
+        self._leg: tuple[Leg, Loader] | None = None
+        self._is_whole = False
+        self._tries = 0
+
+    def __repr__(self) -> str:
+        if self._legs is None or self._is_whole:
+            return super().__repr__()
+        return f"<EarlyLoader, rank {self.rank} of {self.world_size}, {self._legs!r}>"
+
+    def __len__(self) -> int:
+        """Return how many batches each rank has in an epoch.
+
+        Raises:
+            TypeError: the index is not complete yet.
+        """
+        if self._legs is not None and not self._legs.are_known:
+            raise TypeError(
+                "how many batches there are is not known yet, as the index is being "
+                "made (start='early'); it is at the end of the first epoch"
+            )
+        self._complete()
+        return super().__len__()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the Records, when the whole index is there.
+
+        Raises:
+            AttributeError: there is no such name.
+        """
+        if name != "records" or self._legs is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self._complete()
+        return self.records
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a process that is spawned goes on with, as the same rank."""
+        self._complete()
+        return super().__getstate__()
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        """Return the batches of an epoch, or the rest of one that is resumed."""
+        if self._resumed is None:
+            self._complete()
+            return super().__iter__()
+        self._tries += 1
+        return self._early_epoch(*self._place(), self._tries)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next iteration gives; a later one is not early."""
+        if epoch or self._resumed is None:
+            self._complete()
+            self._resumed = None
+            super().set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far this rank is."""
+        if self._resumed is None:
+            self._complete()
+            return super().state_dict()
+        leg, state = self._place()
+        return {_KEY: {"leg": leg, "state": state, **self._told_shards()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was; the next iteration gives the rest of its epoch.
+
+        Raises:
+            UsageError: the state is of other records, or of another order.
+        """
+        early = state.get(_KEY)
+        self._tries += 1
+        self._close_leg()
+        if self._legs is None or early is None:
+            self._complete()
+            self._resumed = None
+            super().load_state_dict(state)
+            return
+        for name, value in self._told_shards().items():
+            if early.get(name) != value:
+                text = (
+                    f"the state has {name}={early.get(name)!r}, this loader {value!r}"
+                )
+                raise UsageError(f"{text}: the early epoch would be another one")
+        self._resumed = early["leg"], early["state"]
+
+    def close(self) -> None:
+        """Leave the reader of the node, which ends with its last rank."""
+        if self._legs is not None:
+            self._legs.stop()
+            self._close_leg()
+        if self._legs is None or self._is_whole:
+            super().close()
+
+    def state_after(self, epoch: int, batches: int) -> dict[str, Any]:
+        """Return the state after some batches of an epoch that this rank was given."""
+        self._complete()
+        return super().state_after(epoch, batches)
+
+    def hold(self) -> None:
+        """Keep the reader of the node for workers of this rank: they begin whole."""
+        self._complete()
+        self._resumed = None
+        super().hold()
+
+    def tell_figures(self) -> None:
+        """Under `monarch run`, tell the agent what was counted so far."""
+        if self._legs is None or self._is_whole:
+            super().tell_figures()
+
+    def stats(self) -> dict[str, Any]:
+        """Return what was counted in this leg of an early epoch, or by the loader."""
+        return super().stats() if self._leg is None else self._leg[1].stats()
+
+    def _complete(self) -> None:
+        """Be the loader of the whole index, for which this waits.
+
+        Raises:
+            RecordsError: it cannot be made.
+        """
+        if self._legs is None or self._is_whole:
+            return
+        index = self._legs.whole()
+        self._is_whole = True
+        self._set_up(Records(FileSource(index), True), self.options, self._ranks)
+
+    def _early_epoch(
+        self, first: int, state: Mapping[str, Any] | None, number: int
+    ) -> Generator[Any, None, None]:
+        """Return the batches of the first epoch from a leg on.
+
+        Args:
+            state: of that leg.
+            number: of this iteration.
+        """
+        assert self._legs is not None
+        collate = self.options.collate_fn
+        for leg in self._legs_from(first):
+            self._close_leg()
+            loader = self._loader_of(leg)
+            if state is not None and leg.number == first:
+                loader.load_state_dict(state)
+            self._leg, self._resumed = (leg, loader), (leg.number, None)
+            for batch in loader:
+                self._legs.go_on()
+                batch.ids = leg.ids[batch.ids]
+                yield batch if collate is None else collate(batch)
+                if number != self._tries:
+                    raise UsageError("another iteration of this loader has begun")
+        self._close_leg()
+        self._resumed = None
+        self._complete()
+        self._progress = Progress(1)
+
+    def _legs_from(self, first: int) -> Iterator[Leg]:
+        """Yield the legs from one on; those before say what goes on into it."""
+        assert self._legs is not None
+        count = len(self._plan_of_shards)
+        leg, rest = _NO_LEG, np.empty(0, np.int64)
+        for number in range(count):
+            leg = leg.next(self._legs.of_leg(number), rest, number == count - 1)
+            if leg.index.is_decoded:
+                raise UsageError(
+                    f"{leg.index.objects[0].path}: start='early' needs records that "
+                    "are not compressed together; use start='whole'"
+                )
+            if number >= first:
+                yield leg
+            if not leg.is_last:
+                rest = self._rest_of(leg)
+
+    def _rest_of(self, leg: Leg) -> Array:
+        """Return the Records of a leg that fill no global batch."""
+        given = self.options
+        order = RecordOrder(
+            group(leg.index, given.group_bytes),
+            seed=given.seed,
+            shuffle=given.shuffle or "group",
+            window=given.groups_in_flight,
+        )
+        size = given.batch_size * self.world_size
+        whole = len(order) // size * size
+        return order.epoch(0).records(whole, len(order))
+
+    def _loader_of(self, leg: Leg) -> Loader:
+        """Return what gives the batches of a leg."""
+        given = replace(self.options, comm=None, collate_fn=None, start="whole")
+        if not leg.is_last:
+            given = replace(given, remainder="drop")
+        loader = Loader.__new__(Loader)
+        ranks = Ranks(self.rank, self.world_size, "arguments", self._ranks.job)
+        loader._set_up(Records(FileSource(leg.index), True), given, ranks)
+        return loader
+
+    def _place(self) -> tuple[int, Mapping[str, Any] | None]:
+        """Return the leg that comes next, and how far it is."""
+        assert self._resumed is not None
+        if self._leg is None:
+            return self._resumed
+        leg, loader = self._leg
+        state = loader.state_dict()
+        return (leg.number, state) if not state["epoch"] else (leg.number + 1, None)
+
+    def _close_leg(self) -> None:
+        if self._leg is not None:
+            self._resumed = self._place()
+            loader = self._leg[1]
+            loader.close()
+            loader.records.close()
+            self._leg = None
+
+    def _told_shards(self) -> dict[str, Any]:
+        given = self.options
+        size = given.batch_size * self.world_size
+        count = sum(map(len, self._plan_of_shards))
+        return {"shards": count, "seed": given.seed, "global_batch": size}
+
+
+def _files(records: Any) -> list[str]:
+    """Return the files that some paths and patterns stand for; none for a store."""
+    given = [records] if isinstance(records, str | os.PathLike) else list(records)
+    names = expanded([os.fspath(one) for one in given])
+    return [] if is_store(names[0]) else names
