@@ -67,10 +67,12 @@ def show(paths: tuple[str, ...], fresh: bool, keep: str | None, as_json: bool) -
     store, such as redis://HOST/0?index=NAME. Payloads are not read, unless that is the
     faster way to what is between them. The index is kept for later.
     """
-    from monarch.records import open_records
+    from monarch.records.opening import Making, expanded, records_of
 
     with closing(RecordsProgress(f"records of {paths[0]}")) as progress:
-        opened = open_records(paths, fresh=fresh, are_read=False, progress=progress)
+        opened = records_of(
+            *Making(fresh=fresh, progress=progress).whole(expanded(paths))
+        )
     with closing(opened):
         found = _figures(opened.index) | _store_figures(opened)
         if keep is not None:

@@ -1,67 +1,40 @@
-"""The loader: exact shuffled epochs of Records, read in Groups, once for each node."""
+"""The loader, whose first epoch may begin before the whole index is there."""
 
 from __future__ import annotations
 
-import atexit
-import itertools
 import os
-import pickle
-import sys
-import weakref
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, Unpack
 
 import numpy as np
-from xxhash import xxh3_128_hexdigest
+import numpy.typing as npt
 
-from monarch.cluster import RUN_VARIABLE, own_addresses
-from monarch.errors import MonarchError, UsageError
-from monarch.loader.batch import Form
-from monarch.loader.early import EarlyReads
-from monarch.loader.epochs import Share
-from monarch.loader.figures import LoaderCounts
-from monarch.loader.indexing import index_progress
-from monarch.loader.iteration import Iteration, Reach, Tools
-from monarch.loader.link import ReaderLink
+from monarch.errors import UsageError
+from monarch.loader.figures import index_progress
+from monarch.loader.legs import NO_LEG, Leg, ShardIndexes, legs_of
 from monarch.loader.options import LoaderOptions, Options
-from monarch.loader.order import Batches, RecordOrder
-from monarch.loader.plan import plan
-from monarch.loader.portions import Portions
-from monarch.loader.progress import Backlog, Identity, OrderLog, Progress, replayed
+from monarch.loader.order import RecordOrder
+from monarch.loader.progress import Progress
 from monarch.loader.ranks import Ranks, find_ranks
-from monarch.loader.tokens import TokenServer
-from monarch.loader.worker import Worker
-from monarch.records import Records, open_records
+from monarch.loader.whole import WholeLoader
+from monarch.records import Records
 from monarch.records.groups import group
-from monarch.records.sharing import node_name
+from monarch.records.opening import expanded, is_store
 from monarch.records.sources import FileSource
 
-_THREADS: Final = 8
-_FIGURES_S: Final = 2.0
+Array = npt.NDArray[Any]
 
-_open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
-_numbers = itertools.count()
-"""Of the loaders that this process has made."""
-_open_keys: dict[str, int] = {}
-"""How many loaders with the same settings this process has open."""
+_KEY: Final = "early"
 
 
-@atexit.register
-def _close_all() -> None:
-    """Close what a program has not closed, so that its figures are told."""
-    for loader in list(_open_loaders):
-        loader.close()
-
-
-class Loader:
+class Loader(WholeLoader):
     """Gives the batches of one rank, epoch after epoch.
 
     The order of an epoch depends on `seed` and its number alone; global batches are
     sliced over the ranks. One process of each node reads, into memory that its ranks
-    map.
+    map. With `start="early"`, what needs the whole index, such as workers and a later
+    epoch, waits for it.
 
     Args:
         records: what `open_records` returns, or what it takes.
@@ -72,13 +45,11 @@ class Loader:
         UsageError: an argument cannot be; the text names it.
     """
 
-    def __new__(cls, *_: Any, **options: Any) -> Loader:
-        """Make a loader of the kind that the options ask for."""
-        if cls is Loader and options.get("start") == "early":
-            from monarch.loader.first_epoch import EarlyLoader
-
-            return object.__new__(EarlyLoader)
-        return object.__new__(cls)
+    _legs: ShardIndexes | None = None
+    _leg: tuple[Leg, WholeLoader] | None = None
+    _resumed: tuple[int, Mapping[str, Any] | None] | None = None
+    _is_whole = False
+    _tries = 0
 
     def __init__(
         self,
@@ -86,141 +57,79 @@ class Loader:
         batch_size: int,
         **options: Unpack[LoaderOptions],
     ) -> None:
-        given = Options.of(batch_size, options)
-        ranks = find_ranks(given.rank, given.world_size, given.comm)
-        if not isinstance(records, Records):
-            told = index_progress(ranks.rank, records)
-            records = open_records(records, comm=given.comm, progress=told)
-        self._set_up(records, given, ranks)
-
-    def _set_up(
-        self,
-        records: Records,
-        given: Options,
-        ranks: Ranks,
-        reader: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Make all parts.
-
-        Args:
-            reader: the key and the settings of the reader that is used; None: it is
-                found by what it reads.
-        """
-        self.records = records
-        if given.shuffle is None:
-            given = replace(
-                given, shuffle="global" if records.index.is_keyed else "group"
-            )
-        assert given.shuffle is not None
-        self.options = given
+        is_early = options.get("start") == "early" and not isinstance(records, Records)
+        names = _files(records) if is_early else []
+        if len(names) < 2:
+            super().__init__(records, batch_size, **options)
+            return
+        self.options = Options.of(batch_size, options)
+        ranks = find_ranks(
+            self.options.rank, self.options.world_size, self.options.comm
+        )
+        self._ranks = ranks
         self.rank, self.world_size = ranks.rank, ranks.world_size
-        index = records.index
-        groups = group(index, given.group_bytes)
-        window = given.groups_in_flight
-        order = RecordOrder(
-            groups, seed=given.seed, shuffle=given.shuffle, window=window
-        )
-        self._batches = Batches(
-            len(index), given.batch_size, ranks.rank, ranks.world_size, given.remainder
-        )
-        self._portions = Portions(order, replace(self._batches, rank=0))
-        self._form = Form(given.output, given.decode, index.details)
-        self._plan = plan(given, groups, order.window)
-        self._counts = LoaderCounts()
-        self._progress = Progress()
-        self._told: int | None = None
-        self._is_closed = False
-        self._current: Iteration | None = None
-        self._current_epoch = 0
-        self._iterators = 0
-        self._identity = self._identified(ranks)
-        self._server: TokenServer | None = None
-        self._base: str | None = None
-        self._reader = dict(reader) if reader else self._reader_of(ranks)
-        early = None if reader else self._early_reads()
-        self._link = ReaderLink(
-            **self._reader, index=index, rank=self.rank, early=early
-        )
-        self._log = OrderLog(given.order_log) if given.order_log else None
-        self._replay = replayed(given.replay) if given.replay else None
-        self._maker = os.getpid(), next(_numbers)
-        _open_loaders.add(self)
-
-    def __del__(self) -> None:
-        """Tell what was counted: a program may keep no name of its loader.
-
-        A forked process reports nothing: its parent does.
-        """
-        maker, _ = getattr(self, "_maker", (0, 0))
-        if maker == os.getpid() and not self._is_closed:
-            self._sync()
-            self.tell_figures()
+        self._plan_of_shards = legs_of(len(names), self.options.seed)
+        progress = index_progress(ranks.rank, names)
+        self._legs = ShardIndexes(names, self._plan_of_shards, progress)
+        self._resumed = 0, None
 
     def __repr__(self) -> str:
-        return (
-            f"<Loader of {self.records.index!r}, rank {self.rank} of {self.world_size}>"
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a process that is spawned goes on with, as the same rank.
-
-        It has a connection of its own to the same reader.
-        """
-        self._sync()
-        return {
-            "records": self.records,
-            "given": replace(self.options, comm=None),
-            "ranks": Ranks(self.rank, self.world_size, "arguments", ""),
-            "reader": self._reader,
-            "progress": self._progress,
-            "told": self._told,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Be the loader of a state."""
-        progress, told = state.pop("progress"), state.pop("told")
-        self._set_up(**state)
-        self._progress, self._told = progress, told
+        if self._legs is None or self._is_whole:
+            return super().__repr__()
+        return f"<Loader, rank {self.rank} of {self.world_size}, {self._legs!r}>"
 
     def __len__(self) -> int:
-        """Return how many batches each rank has in an epoch."""
-        return len(self._batches)
-
-    def __enter__(self) -> Loader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration gives; without it, it is the next one.
+        """Return how many batches each rank has in an epoch.
 
         Raises:
-            UsageError: it is negative.
+            TypeError: the index is not complete yet.
         """
-        if epoch < 0:
-            raise UsageError(f"epoch={epoch} is negative")
-        self._told = epoch
+        if self._legs is not None and not self._legs.are_known:
+            raise TypeError(
+                "how many batches there are is not known yet, as the index is being "
+                "made (start='early'); it is at the end of the first epoch"
+            )
+        self._complete()
+        return super().__len__()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the Records, when the whole index is there.
+
+        Raises:
+            AttributeError: there is no such name.
+        """
+        if name != "records" or self._legs is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self._complete()
+        return self.records
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a process that is spawned goes on with, as the same rank."""
+        self._complete()
+        return super().__getstate__()
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Return the batches of an epoch, or the rest of one that is resumed."""
-        self._sync()
-        progress = self._progress
-        if self._told is not None and self._told != progress.epoch:
-            progress = Progress(self._told)
-        self._told = None
-        self._progress = progress
-        self._iterators += 1
-        return self._iterate(progress, self._iterators)
+        if self._resumed is None:
+            self._complete()
+            return super().__iter__()
+        self._tries += 1
+        return self._early_epoch(*self._place(), self._tries)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next iteration gives; a later one is not early."""
+        if epoch or self._resumed is None:
+            self._complete()
+            self._resumed = None
+            super().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far this rank is, as few numbers for a checkpoint.
-
-        Without `reorder_window` it is the same on all ranks, and another number of them
-        may go on from it.
-        """
-        self._sync()
-        return self._identity.state(self._progress)
+        """Return how far this rank is."""
+        if self._resumed is None:
+            self._complete()
+            return super().state_dict()
+        leg, state = self._place()
+        return {_KEY: {"leg": leg, "state": state, **self._told_shards()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was; the next iteration gives the rest of its epoch.
@@ -228,222 +137,156 @@ class Loader:
         Raises:
             UsageError: the state is of other records, or of another order.
         """
-        self._current = None
-        self._iterators += 1
-        self._progress = self._identity.progress(state)
-        self._told = None
+        early = state.get(_KEY)
+        self._tries += 1
+        self._close_leg()
+        if self._legs is None or early is None:
+            self._complete()
+            self._resumed = None
+            super().load_state_dict(state)
+            return
+        for name, value in self._told_shards().items():
+            if early.get(name) != value:
+                text = (
+                    f"the state has {name}={early.get(name)!r}, this loader {value!r}"
+                )
+                raise UsageError(f"{text}: the early epoch would be another one")
+        self._resumed = early["leg"], early["state"]
+
+    def close(self) -> None:
+        """Leave the reader of the node, which ends with its last rank."""
+        if self._legs is not None:
+            self._legs.stop()
+            self._close_leg()
+        if self._legs is None or self._is_whole:
+            super().close()
 
     def state_after(self, epoch: int, batches: int) -> dict[str, Any]:
         """Return the state after some batches of an epoch that this rank was given."""
-        place = min(self._batches.begin(batches), len(self.records))
-        return self._identity.state(Progress(epoch, place))
+        self._complete()
+        return super().state_after(epoch, batches)
 
     def hold(self) -> None:
-        """Keep the reader of the node for workers of this rank."""
-        self._link.hold()
-
-    def worker(self, number: int, count: int) -> Worker:
-        """Return what gives the share of a worker process of this rank.
-
-        Raises:
-            UsageError: batches are given out of order, which needs all in one process.
-        """
-        if self.options.lateness:
-            raise UsageError(
-                "in_order=False gives batches in one process: use num_workers=0, or "
-                "in_order=True"
-            )
-        self._counts = LoaderCounts()
-        return Worker(
-            Share(number, count),
-            self._batches,
-            self._iteration,
-            self._identity,
-            self._link,
-        )
+        """Keep the reader of the node for workers of this rank: they begin whole."""
+        self._complete()
+        self._resumed = None
+        super().hold()
 
     def tell_figures(self) -> None:
         """Under `monarch run`, tell the agent what was counted so far."""
-        if RUN_VARIABLE in os.environ and self._counts.batches:
-            self._tell_agent()
+        if self._legs is None or self._is_whole:
+            super().tell_figures()
 
     def stats(self) -> dict[str, Any]:
-        """Return what was counted, by name; times in seconds, sizes in bytes."""
-        figures = self._link.figures(_FIGURES_S)
-        return self._counts.stats(figures, self._link.restarts)
+        """Return what was counted in this leg of an early epoch, or by the loader."""
+        return super().stats() if self._leg is None else self._leg[1].stats()
 
-    def close(self) -> None:
-        """Leave the reader of the node, which ends with its last rank.
+    def _complete(self) -> None:
+        """Be the loader of the whole index, for which this waits.
 
-        Under `monarch run` the report of the job then has the figures of this loader.
+        Raises:
+            RecordsError: it cannot be made.
         """
-        if self._is_closed:
+        if self._legs is None or self._is_whole:
             return
-        self._is_closed = True
-        self._sync()
-        self.tell_figures()
-        self._current = None
-        self._link.close()
-        if self._log is not None:
-            self._log.close()
-        if self._server is not None:
-            self._server.close()
-        if self._base is not None:
-            _open_keys[self._base] = max(0, _open_keys.get(self._base, 1) - 1)
+        index = self._legs.whole()
+        self._is_whole = True
+        self._set_up(Records(FileSource(index), True), self.options, self._ranks)
 
-    def _tell_agent(self) -> None:
-        from monarch.agent.control import ask
-
-        number = self._maker[1]
-        told = {"rank": self.rank, "number": number, "stats": self.stats()}
-        with suppress(MonarchError):
-            ask(Path(os.environ[RUN_VARIABLE]), {"op": "loader", **told})
-
-    # -- one epoch ---------------------------------------------------------------------
-
-    def _iterate(self, progress: Progress, iterator: int) -> Generator[Any, None, None]:
-        self._check_iterator(iterator)
-        current = self._current = self._iteration(progress)
-        self._current_epoch = progress.epoch
-        collate = self.options.collate_fn
-        try:
-            for batch in current:
-                yield batch if collate is None else collate(batch)
-                self._check_iterator(iterator)
-        finally:
-            if self._iterators == iterator:
-                self._sync()
-                self._current = None
-        self._counts.epochs += 1
-        self._progress = Progress(progress.epoch + 1)
-
-    def _check_iterator(self, iterator: int) -> None:
-        if iterator != self._iterators:
-            raise UsageError("another iteration of this loader has begun")
-
-    def _sync(self) -> None:
-        """Note how far the iteration is that goes on."""
-        if self._current is None:
-            return
-        backlog, batches = self._current.backlog, self._current.batches
-        late = backlog.late()
-        place = min(batches.begin(backlog.batch), len(self.records))
-        is_over = backlog.batch >= len(batches)
-        epoch = self._current_epoch
-        self._progress = (
-            Progress(epoch + 1)
-            if is_over
-            else Progress(epoch, place, batches.start, late)
-        )
-
-    def _iteration(self, progress: Progress, step: int = 0) -> Iteration:
-        """Return an epoch from a place on.
+    def _early_epoch(
+        self, first: int, state: Mapping[str, Any] | None, number: int
+    ) -> Generator[Any, None, None]:
+        """Return the batches of the first epoch from a leg on.
 
         Args:
-            step: of a worker, which is told where the batches begin; 0: it is none.
+            state: of that leg.
+            number: of this iteration.
         """
-        has_start = bool(progress.late or step)
-        start = progress.start if has_start else progress.place
-        batches = replace(self._batches, start=start)
-        sizes = [len(batches.places(number)) for number in _last_first(len(batches))]
-        ends = np.arange(1, len(batches) + 1, dtype=np.int64) * batches.batch_size
-        if sizes:
-            ends[-1] += sizes[-1] - batches.batch_size
-        number = (progress.place - start) // batches.global_size
-        late, window = progress.late, self.options.lateness
-        backlog = Backlog(ends.tolist(), window, number, late, max(1, step))
-        reach = Reach(
-            self._plan.positions,
-            self._plan.batches,
-            self.options.slow_start,
-            self._counts.epochs > 0,
-        )
-        tools = Tools(
-            self._link,
-            self._portions,
-            self._counts,
-            self._form,
-            self.options.timeout,
-            self._log,
-            self._replay,
-        )
-        order = self._portions.epoch(progress.epoch)
-        return Iteration(tools, order, batches, backlog, reach)
+        assert self._legs is not None
+        collate = self.options.collate_fn
+        for leg in self._legs_from(first):
+            self._close_leg()
+            loader = self._loader_of(leg)
+            if state is not None and leg.number == first:
+                loader.load_state_dict(state)
+            self._leg, self._resumed = (leg, loader), (leg.number, None)
+            for batch in loader:
+                self._legs.go_on()
+                batch.ids = leg.ids[batch.ids]
+                yield batch if collate is None else collate(batch)
+                if number != self._tries:
+                    raise UsageError("another iteration of this loader has begun")
+        self._close_leg()
+        self._resumed = None
+        self._complete()
+        self._progress = Progress(1)
 
-    # -- the reader --------------------------------------------------------------------
+    def _legs_from(self, first: int) -> Iterator[Leg]:
+        """Yield the legs from one on; those before say what goes on into it."""
+        assert self._legs is not None
+        count = len(self._plan_of_shards)
+        leg, rest = NO_LEG, np.empty(0, np.int64)
+        for number in range(count):
+            leg = leg.next(self._legs.of_leg(number), rest, number == count - 1)
+            if leg.index.is_decoded:
+                raise UsageError(
+                    f"{leg.index.objects[0].path}: start='early' needs records that "
+                    "are not compressed together; use start='whole'"
+                )
+            if number >= first:
+                yield leg
+            if not leg.is_last:
+                rest = self._rest_of(leg)
 
-    def _identified(self, ranks: Ranks) -> Identity:
+    def _rest_of(self, leg: Leg) -> Array:
+        """Return the Records of a leg that fill no global batch."""
         given = self.options
-        order = {
-            "seed": given.seed,
-            "shuffle": given.shuffle,
-            "groups_in_flight": given.groups_in_flight,
-            "group_bytes": given.group_bytes,
-            "remainder": given.remainder,
-        }
-        dealt = {
-            "batch_size": given.batch_size,
-            "rank": ranks.rank,
-            "world_size": ranks.world_size,
-        }
-        return Identity(self.records.index.fingerprint(), order, dealt)
+        order = RecordOrder(
+            group(leg.index, given.group_bytes),
+            seed=given.seed,
+            shuffle=given.shuffle or "group",
+            window=given.groups_in_flight,
+        )
+        size = given.batch_size * self.world_size
+        whole = len(order) // size * size
+        return order.epoch(0).records(whole, len(order))
 
-    def _reader_of(self, ranks: Ranks) -> dict[str, Any]:
-        """Return the key and the settings of the reader, the same on all ranks."""
-        given, source = self.options, self.records.source
-        is_known = isinstance(source, FileSource) or source.index.keys is not None
-        threads = int(getattr(source, "concurrency", _THREADS))
-        settings = {
-            **self._identity.order,
-            "fingerprint": self._identity.fingerprint,
-            "batch_size": given.batch_size,
-            "world_size": ranks.world_size,
-            "memory_limit": self._plan.memory_limit,
-            "window": self._window(ranks),
-            "window_is_auto": given.window == "auto",
-            "readers_max": given.readers_max,
-            "threads": min(threads, given.readers_max or threads),
-            "token_server": self._token_server(ranks),
-            "source": "" if is_known else pickle.dumps(source).hex(),
-        }
-        named = f"{ranks.job} {sorted(settings.items())}"
-        self._base = xxh3_128_hexdigest(named.encode())
-        number = _open_keys.get(self._base, 0)
-        _open_keys[self._base] = number + 1
-        settings["sys_path"] = list(sys.path)
-        return {"key": f"{self._base}-{number}", "settings": settings}
+    def _loader_of(self, leg: Leg) -> WholeLoader:
+        """Return what gives the batches of a leg."""
+        given = replace(self.options, comm=None, collate_fn=None, start="whole")
+        if not leg.is_last:
+            given = replace(given, remainder="drop")
+        loader = WholeLoader.__new__(WholeLoader)
+        ranks = Ranks(self.rank, self.world_size, "arguments", self._ranks.job)
+        loader._set_up(Records(FileSource(leg.index), True), given, ranks)
+        return loader
 
-    def _window(self, ranks: Ranks) -> int:
-        """Return the window of this node's reader: its part of readers_max."""
-        window, most = self._plan.window, self.options.readers_max
-        if most is None or ranks.comm is None:
-            return window
-        nodes = len(set(ranks.comm.allgather(node_name())))
-        return max(1, min(window, most // nodes))
+    def _place(self) -> tuple[int, Mapping[str, Any] | None]:
+        """Return the leg that comes next, and how far it is."""
+        assert self._resumed is not None
+        if self._leg is None:
+            return self._resumed
+        leg, loader = self._leg
+        state = loader.state_dict()
+        return (leg.number, state) if not state["epoch"] else (leg.number + 1, None)
 
-    def _early_reads(self) -> EarlyReads | None:
-        """Return what reads until the reader does; not if memory or reads are few."""
-        given, source = self.options, self.records.source
-        has_limits = given.memory_limit is not None or given.readers_max is not None
-        is_read = self._portions.is_shared and not source.index.is_decoded
-        if has_limits or not is_read or not isinstance(source, FileSource):
-            return None
-        return EarlyReads(self._portions, source)
+    def _close_leg(self) -> None:
+        if self._leg is not None:
+            self._resumed = self._place()
+            loader = self._leg[1]
+            loader.close()
+            loader.records.close()
+            self._leg = None
 
-    def _token_server(self, ranks: Ranks) -> list[Any] | None:
-        """Return where the readers of all nodes get their tokens."""
-        tokens = self.options.readers_max
-        if tokens is None or ranks.comm is None or ranks.world_size < 2:
-            return None
-        address = None
-        if ranks.rank == 0:
-            host = next(iter(own_addresses()), "127.0.0.1")
-            self._server = TokenServer(tokens, host)
-            address = self._server.address
-        found: list[Any] = ranks.told_by_first(address)
-        return found
+    def _told_shards(self) -> dict[str, Any]:
+        given = self.options
+        size = given.batch_size * self.world_size
+        count = sum(map(len, self._plan_of_shards))
+        return {"shards": count, "seed": given.seed, "global_batch": size}
 
 
-def _last_first(count: int) -> range:
-    """Return the number of the last batch, of which alone the size may differ."""
-    return range(max(0, count - 1), count)
+def _files(records: Any) -> list[str]:
+    """Return the files that some paths and patterns stand for; none for a store."""
+    given = [records] if isinstance(records, str | os.PathLike) else list(records)
+    names = expanded([os.fspath(one) for one in given])
+    return [] if is_store(names[0]) else names

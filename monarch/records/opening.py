@@ -151,7 +151,6 @@ def open_records(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     fresh: bool = False,
-    are_read: bool = True,
     comm: Any = None,
     environ: Mapping[str, str] = os.environ,
     progress: Progress = no_progress,
@@ -167,8 +166,6 @@ def open_records(
             `train-*.tar`, or a list of those; or the address of a store, such as
             `redis://HOST/0?index=NAME`.
         fresh: make the index anew, even if one was saved.
-        are_read: the Records are read next. Then shards are read whole for their index
-            where what is read stays in memory, see `shards`.
         comm: a communicator as of mpi4py: its ranks call this together, share the work
             on files, and get the same index.
         progress: is called while a store is listed, or files are indexed; any thread
@@ -179,11 +176,20 @@ def open_records(
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     names = [os.fspath(one) for one in given]
-    making = Making(fresh, are_read, environ, progress)
+    making = Making(fresh=fresh, are_read=True, environ=environ, progress=progress)
     if comm is None:
         index, made = making.whole(expanded(names))
     else:
         index, made = making.shared(comm, names)
+    return records_of(index, made)
+
+
+def records_of(index: RecordIndex, made: bool) -> Records:
+    """Return the Records of an index.
+
+    Args:
+        made: it was made now, and not loaded.
+    """
     if index.keys is None:
         return Records(FileSource(index), made)
     from monarch.records.stores.source import StoreSource
@@ -195,13 +201,19 @@ def open_records(
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How an index is made, see `open_records` and `Shards`."""
+    """How an index is made, see `open_records`.
 
-    fresh: bool
-    are_read: bool
-    environ: Mapping[str, str]
-    progress: Progress
+    Attributes:
+        are_read: the Records are read next. Then shards are read whole for their index
+            where what is read stays in memory, see `shards`.
+        are_awaited: a program waits for the index.
+    """
+
+    fresh: bool = False
+    are_read: bool = False
     are_awaited: bool = False
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    progress: Progress = no_progress
 
     def whole(self, names: Sequence[str]) -> Made:
         """Return the index of all paths, and whether a part of it was made now.

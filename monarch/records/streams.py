@@ -234,7 +234,12 @@ class TarWalk:
                 return Entry(data, length, _key_number(name), end)
             if kind in _LINKS:
                 return Entry(data, NO_PAYLOAD, 0, end)
-            self._note(names, file, at, kind, length)
+            if kind == _SPARSE:
+                raise Damaged("has sparse files, which are not supported")
+            if length > _HEADER_NAMES_MAX:
+                raise Damaged(f"is damaged at byte {at}: a name of {length} bytes")
+            names.note(kind, file.at(data, length))
+            self._globals = names.globals
             at = end
         return None
 
@@ -248,17 +253,6 @@ class TarWalk:
                 _kind_and_size(window[begin : begin + _BLOCK])
                 found.append(offset + begin)
         return found
-
-    def _note(
-        self, names: _Names, file: Places, at: int, kind: int, length: int
-    ) -> None:
-        """Note a header that tells of the files behind it."""
-        if kind == _SPARSE:
-            raise Damaged("has sparse files, which are not supported")
-        if length > _HEADER_NAMES_MAX:
-            raise Damaged(f"is damaged at byte {at}: a name of {length} bytes")
-        names.note(kind, file.at(at + _BLOCK, length))
-        self._globals = names.globals
 
 
 def _key_number(name: str) -> int:

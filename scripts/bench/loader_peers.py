@@ -81,25 +81,30 @@ class MonarchReader(Reader):
     paths: ClassVar = {
         "lmdb": "lmdb",
         "tfrecord": "tfrecord/*.tfrecord",
+        "tar": "tar/*.tar",
         "hdf5": "hdf5/data.h5::/records",
     }
 
     def __init__(self, place: Place, name: str) -> None:
         super().__init__(place)
         self._make = import_module("monarch.loader").Loader
-        self._path = str(place.data / self.paths[name])
+        kind, _, start = name.partition("-")
+        self._path = str(place.data / self.paths[kind])
+        self._start = start or "whole"
         self._loader: Any = None
 
     def _open(self) -> Any:
         if self._loader is None:
-            self._loader = self._make(self._path, BATCH, seed=SEED, remainder="uneven")
+            self._loader = self._make(
+                self._path, BATCH, seed=SEED, remainder="uneven", start=self._start
+            )
         return self._loader
 
     def epoch(self, number: int) -> Iterator[Any]:
         """Give the batches of an epoch."""
         loader = self._open()
         if not self.place.stops:
-            loader.set_epoch(number)
+            loader.set_epoch(number - 1)  # the first one is 0, which may be early
         for batch in loader:
             yield batch.records
 
@@ -404,7 +409,7 @@ class TensorFlowReader(Reader):
 READERS: dict[str, Callable[[Place], Reader]] = {
     **{
         f"monarch-{one}": partial(MonarchReader, name=one)
-        for one in MonarchReader.paths
+        for one in (*MonarchReader.paths, "tfrecord-early", "tar-early")
     },
     "torch-lmdb": partial(TorchReader, readahead=True),
     "torch-lmdb-random": partial(TorchReader, readahead=False),

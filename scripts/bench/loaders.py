@@ -297,7 +297,7 @@ def measure(
         told = measure_all(place, chosen, runs, memory)
         size = int(np.load(place.origin.source / DIGESTS)["size"].sum())
     print_table(told, place.count, size)
-    return list(goals(told, BYTES_PER_S)) if memory is None else []
+    return list(goals(told, BYTES_PER_S, size)) if memory is None else []
 
 
 def main() -> int:

@@ -1,0 +1,163 @@
+"""A first epoch that begins before the whole index is there: `start="early"`.
+
+Its shards come in a shuffled order, in *legs* of one, two, four and so on. A leg is an
+epoch of its own over the Records of its shards. Those that fill no global batch go on
+into the next leg: the batches are as many as without legs, and each Record is in one.
+The order depends on the shards and the seed, not on how fast the index is made. The
+later epochs are those of any loader.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.records.index import UNIT, Progress, RecordIndex, joined
+from monarch.records.opening import Making
+from monarch.records.shards import is_alone
+
+Array = npt.NDArray[Any]
+
+_LEGS: Final = 3
+"""What the random order of the shards is for, see `order`."""
+
+
+def legs_of(count: int, seed: int) -> list[list[int]]:
+    """Return the numbers of the shards of each leg."""
+    key = np.random.SeedSequence((seed, 0, _LEGS, 0))
+    order = np.random.Generator(np.random.Philox(key)).permutation(count).tolist()
+    legs, size = [], 1
+    while order:
+        legs.append(order[:size])
+        order, size = order[size:], 2 * size
+    return legs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leg:
+    """A part of the first epoch.
+
+    Attributes:
+        number: of the leg.
+        index: of its Records.
+        ids: of each one, as batches tell it.
+        is_last: no leg follows.
+    """
+
+    number: int
+    index: RecordIndex
+    ids: Array
+    is_last: bool
+
+    def next(self, shards: Sequence[RecordIndex], rest: Array, is_last: bool) -> Leg:
+        """Return the next leg.
+
+        Args:
+            shards: the indexes of its shards.
+            rest: the Records of this leg that go on into it.
+        """
+        first = int(self.ids.max(initial=-1)) + 1
+        new = joined(shards) if len(shards) > 1 else shards[0]
+        ids = np.arange(first, first + len(new))
+        if not len(rest):
+            return Leg(self.number + 1, new, ids, is_last)
+        old = replace(self.index, units=self.index.units[rest])
+        ids = np.concatenate([self.ids[rest], ids])
+        return Leg(self.number + 1, joined([old, new]), ids, is_last)
+
+
+NO_LEG: Final = Leg(
+    -1, RecordIndex("", (), np.empty(0, UNIT)), np.empty(0, np.int64), False
+)
+
+
+class ShardIndexes:
+    """Makes the index of each shard, those of the first leg before all others.
+
+    Args:
+        names: of the shards.
+        legs: the shards of each leg.
+        progress: is told how many are made.
+    """
+
+    def __init__(
+        self, names: Sequence[str], legs: Sequence[Sequence[int]], progress: Progress
+    ) -> None:
+        self._names = names
+        self._progress = progress
+        self._legs = legs
+        self._found: list[Future[list[RecordIndex]]] = [Future() for _ in legs]
+        self._may_go_on = threading.Event()
+        self._is_stopped = False
+        threading.Thread(target=self._work, name="index", daemon=True).start()
+
+    def __repr__(self) -> str:
+        done = sum(one.done() for one in self._found)
+        return f"<ShardIndexes, {done} of {len(self._legs)} legs>"
+
+    @property
+    def are_known(self) -> bool:
+        """Whether all indexes are made."""
+        return all(one.done() and not one.exception() for one in self._found)
+
+    def of_leg(self, number: int) -> list[RecordIndex]:
+        """Return the indexes of the shards of a leg, when they are made.
+
+        Raises:
+            RecordsError: one cannot be made.
+        """
+        if number:
+            self.go_on()
+        return self._found[number].result()
+
+    def whole(self) -> RecordIndex:
+        """Return the index of all shards, in the order of their names.
+
+        Raises:
+            RecordsError: it cannot be made.
+        """
+        of_shard: dict[int, RecordIndex] = {}
+        for number, leg in enumerate(self._legs):
+            of_shard |= zip(leg, self.of_leg(number), strict=True)
+        return joined([of_shard[number] for number in range(len(self._names))])
+
+    def go_on(self) -> None:
+        """Make the indexes of further legs: the first batch does not wait for them."""
+        self._may_go_on.set()
+
+    def stop(self) -> None:
+        """Begin no further leg."""
+        self._is_stopped = True
+        self._may_go_on.set()
+
+    def _work(self) -> None:
+        done = 0
+        for leg, found in zip(self._legs, self._found, strict=True):
+            if self._is_stopped:
+                found.cancel()
+                continue
+            making = Making(
+                are_read=True,
+                are_awaited=not done,  # the first batch waits for the first leg
+                progress=partial(self._tell, done),
+            )
+            try:
+                names = [self._names[number] for number in leg]
+                made = making.each(names, is_alone(os.environ))
+                found.set_result([index for index, _ in made])
+            except Exception as error:  # who waits would wait for ever
+                found.set_exception(error)
+            done += len(leg)
+            self._may_go_on.wait()
+
+    def _tell(self, before: int, step: str, done: int, _: int) -> None:
+        """Tell how many of all shards are done."""
+        self._progress(step, before + done, len(self._names))
