@@ -108,6 +108,10 @@ class ShardIndexes:
         """Whether all indexes are made."""
         return all(one.done() and not one.exception() for one in self._found)
 
+    def is_made(self, number: int) -> bool:
+        """Return whether the indexes of a leg are made."""
+        return self._found[number].done()
+
     def of_leg(self, number: int) -> list[RecordIndex]:
         """Return the indexes of the shards of a leg, when they are made.
 

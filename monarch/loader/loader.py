@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Unpack
 
@@ -47,6 +47,7 @@ class Loader(WholeLoader):
 
     _legs: ShardIndexes | None = None
     _leg: tuple[Leg, WholeLoader] | None = None
+    _following: tuple[Leg, WholeLoader] | None = None
     _resumed: tuple[int, Mapping[str, Any] | None] | None = None
     _is_whole = False
     _tries = 0
@@ -140,6 +141,7 @@ class Loader(WholeLoader):
         early = state.get(_KEY)
         self._tries += 1
         self._close_leg()
+        self._close_following()
         if self._legs is None or early is None:
             self._complete()
             self._resumed = None
@@ -158,6 +160,7 @@ class Loader(WholeLoader):
         if self._legs is not None:
             self._legs.stop()
             self._close_leg()
+            self._close_following()
         if self._legs is None or self._is_whole:
             super().close()
 
@@ -204,43 +207,69 @@ class Loader(WholeLoader):
         """
         assert self._legs is not None
         collate = self.options.collate_fn
-        for leg in self._legs_from(first):
-            self._close_leg()
-            loader = self._loader_of(leg)
+        self._close_leg()
+        leg, before = NO_LEG, first
+        while before and not leg.is_last:
+            leg, before = self._leg_behind(leg), before - 1
+        while not leg.is_last:
+            leg, loader = self._taken(leg)
             if state is not None and leg.number == first:
                 loader.load_state_dict(state)
             self._leg, self._resumed = (leg, loader), (leg.number, None)
             for batch in loader:
                 self._legs.go_on()
+                self._prepare(leg)
                 batch.ids = leg.ids[batch.ids]
                 yield batch if collate is None else collate(batch)
                 if number != self._tries:
                     raise UsageError("another iteration of this loader has begun")
-        self._close_leg()
-        self._resumed = None
+            self._close_leg()
         self._complete()
+        self._resumed = None
         self._progress = Progress(1)
 
-    def _legs_from(self, first: int) -> Iterator[Leg]:
-        """Yield the legs from one on; those before say what goes on into it."""
+    def _taken(self, leg: Leg) -> tuple[Leg, WholeLoader]:
+        """Return the leg behind one, and its loader, which may be there already."""
+        following = self._following
+        if following is not None and following[0].number == leg.number + 1:
+            self._following = None
+            return following
+        self._close_following()
+        found = self._leg_behind(leg)
+        return found, self._loader_of(found)
+
+    def _prepare(self, leg: Leg) -> None:
+        """Start the reader of what follows a leg, if its index is made by now."""
         assert self._legs is not None
-        count = len(self._plan_of_shards)
-        leg, rest = NO_LEG, np.empty(0, np.int64)
-        for number in range(count):
-            leg = leg.next(self._legs.of_leg(number), rest, number == count - 1)
-            if leg.index.is_decoded:
-                raise UsageError(
-                    f"{leg.index.objects[0].path}: start='early' needs records that "
-                    "are not compressed together; use start='whole'"
-                )
-            if number >= first:
-                yield leg
-            if not leg.is_last:
-                rest = self._rest_of(leg)
+        if self._following is not None or self._is_whole:
+            return
+        if leg.is_last:
+            self._complete()
+            super().hold()
+        elif self._legs.is_made(leg.number + 1):
+            found = self._leg_behind(leg)
+            self._following = found, self._loader_of(found)
+            self._following[1].hold()
+
+    def _leg_behind(self, leg: Leg) -> Leg:
+        """Return the leg behind one, when its index is made."""
+        assert self._legs is not None
+        number = leg.number + 1
+        indexes = self._legs.of_leg(number)
+        is_last = number == len(self._plan_of_shards) - 1
+        found = leg.next(indexes, self._rest_of(leg), is_last)
+        if found.index.is_decoded:
+            raise UsageError(
+                f"{found.index.objects[0].path}: start='early' needs records that are "
+                "not compressed together; use start='whole'"
+            )
+        return found
 
     def _rest_of(self, leg: Leg) -> Array:
         """Return the Records of a leg that fill no global batch."""
         given = self.options
+        if not len(leg.index):
+            return np.empty(0, np.int64)
         order = RecordOrder(
             group(leg.index, given.group_bytes),
             seed=given.seed,
@@ -273,16 +302,24 @@ class Loader(WholeLoader):
     def _close_leg(self) -> None:
         if self._leg is not None:
             self._resumed = self._place()
-            loader = self._leg[1]
-            loader.close()
-            loader.records.close()
+            _close(self._leg[1])
             self._leg = None
+
+    def _close_following(self) -> None:
+        if self._following is not None:
+            _close(self._following[1])
+            self._following = None
 
     def _told_shards(self) -> dict[str, Any]:
         given = self.options
         size = given.batch_size * self.world_size
         count = sum(map(len, self._plan_of_shards))
         return {"shards": count, "seed": given.seed, "global_batch": size}
+
+
+def _close(loader: WholeLoader) -> None:
+    loader.close()
+    loader.records.close()
 
 
 def _files(records: Any) -> list[str]:

@@ -91,6 +91,8 @@ class MonarchReader(Reader):
         kind, _, start = name.partition("-")
         self._path = str(place.data / self.paths[kind])
         self._start = start or "whole"
+        is_tar = kind == "tar"
+        self._members = import_module("monarch.records").members if is_tar else None
         self._loader: Any = None
 
     def _open(self) -> Any:
@@ -104,9 +106,16 @@ class MonarchReader(Reader):
         """Give the batches of an epoch."""
         loader = self._open()
         if not self.place.stops:
-            loader.set_epoch(number - 1)  # the first one is 0, which may be early
+            loader.set_epoch(number)
         for batch in loader:
-            yield batch.records
+            yield [self._payload(record) for record in batch.records]
+
+    def _payload(self, record: memoryview) -> memoryview:
+        """Return the only file of a sample of a tar, or the Record."""
+        if self._members is None:
+            return record
+        ((_, payload),) = self._members(record)
+        return payload
 
     def save(self, path: Path) -> None:
         """Keep how far the epoch is."""
