@@ -68,12 +68,12 @@ class AgentCounters:
     raw_files: int = _figure(
         "files", "of these are stored as they are: they do not shrink"
     )
-    pack_ns: int = _figure("ns", "spent to compress them")
+    pack_ns: int = _figure("ns", "of processor time spent to compress them")
     unpacked_files: int = _figure(
         "files", "decoded from packed tiers, each time counted"
     )
     unpacked_bytes: int = _figure("bytes", "total size of these")
-    unpack_ns: int = _figure("ns", "spent to decode them")
+    unpack_ns: int = _figure("ns", "of processor time spent to decode them")
     frames_dropped: int = _figure("files", "in packed tiers were damaged")
     evicted_packed_files: int = _figure(
         "packed files", "evicted to stay below the memory limit"

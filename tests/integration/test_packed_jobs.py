@@ -5,6 +5,7 @@ Most tests are those of jobs with plain Tiers, with nodes whose Tiers have a cod
 
 import errno
 import hashlib
+import os
 import random
 import shlex
 import sys
@@ -366,3 +367,48 @@ def test_codec_is_chosen_for_a_tier_whose_speed_cannot_be_measured(
         "tier ram: its speed cannot be measured (No space left on device): the codec "
         "is chosen as for memory"
     ]
+
+
+# Reads files in many threads while all processors are busy: threads wait for one.
+CROWD = """
+import concurrent.futures, multiprocessing, os, pathlib, sys
+def spin():
+    while True:
+        pass
+busy = [multiprocessing.Process(target=spin) for _ in range(2 * os.cpu_count())]
+for process in busy:
+    process.start()
+files = sorted(pathlib.Path(sys.argv[1]).iterdir())
+with concurrent.futures.ThreadPoolExecutor(16) as pool:
+    for _ in range(2):
+        list(pool.map(pathlib.Path.read_bytes, files))
+for process in busy:
+    process.kill()
+"""
+
+
+def test_the_processor_time_of_the_report_is_that_of_the_agent_without_waits(
+    runner: Runner, tmp_path: Path
+) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    words = [*map(str, range(5000))]
+    for n in range(100):
+        text = " ".join(random.Random(n).choices(words, k=60_000))
+        (root / f"{n}").write_text(text)
+
+    report = (
+        replace(runner, tier="ram:64MiB")
+        .under_monarch(
+            [sys.executable, "-c", CROWD, str(root)],
+            roots=[root],
+            options=["--set", "tiers[0].codec=zstd:9"],
+        )
+        .succeed()
+        .report
+    )
+
+    packed, run = report["packed"], report["run"]
+    spent_s = packed["pack_s"] + packed["decode_s"]
+    assert 0 < spent_s <= run["agent_cpu_s"]
+    assert spent_s <= run["seconds"] * (os.cpu_count() or 1)
