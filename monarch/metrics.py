@@ -197,8 +197,15 @@ _COUNTERS: Final = (
     _counter("large_reads", "calls", "reads of large files while they fill", "source"),
     _counter("large_read_bytes", "bytes", "that these reads have given", "source"),
     _counter("large_maps", "calls", "mappings of large files", "source"),
-    _counter("large_opens", "opens", "of large files whose reads are served by block"),
+    _counter(
+        "large_opens",
+        "opens",
+        "of large files whose reads are served by block; they are opens of the origin, "
+        "too",
+    ),
     _counter("large_opened_bytes", "bytes", "sizes of the files opened by these"),
+    _counter("large_used_opens", "opens", "of these, read or mapped by a seen call"),
+    _counter("large_mapped_opens", "opens", "of these, mapped"),
     _counter("written_marks", "marks", "of files, directories and roots written to"),
 )
 _WAITS: Final = Metric(
@@ -251,6 +258,8 @@ PROGRAM_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "bytes_read_origin": ("large_read_bytes", ("origin",)),
     "origin_blocks": ("large_opens", ()),
     "bytes_blocks": ("large_opened_bytes", ()),
+    "blocks_used": ("large_used_opens", ()),
+    "blocks_mapped": ("large_mapped_opens", ()),
     "mutations": ("written_marks", ()),
 }
 """The metric of each counter of programs, and its labels, except those of tiers.

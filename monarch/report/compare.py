@@ -10,6 +10,8 @@ from monarch.report.model import Report
 _FIGURES: Final = (
     ("opens ready without waiting", "headline.ready_share"),
     ("opens of dataset files", "headline.opens"),
+    ("opens of large files by block", "reads.opens"),
+    ("  with unseen reads", "reads.unseen_share"),
     ("read from the origin", "headline.origin_bytes"),
     ("  of the dataset", "headline.origin_multiple"),
     ("  of the dataset, at most", "headline.origin_multiple_max"),

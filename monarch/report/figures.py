@@ -149,6 +149,10 @@ def unmeasured(report: Report) -> list[str]:
         direct = get(report, "headline.origin_opens")  # unknown in schema 1
         opens = many(direct, "opens") if direct else "opens"
         found.append(f"{opens} by programs (files of {format_size(opened)})")
+    if unseen := get(report, "headline.origin_unseen_bytes"):
+        opens = many(get(report, "headline.origin_unseen_opens"), "opens")
+        size = format_size(unseen)
+        found.append(f"{opens} by unseen reads (files of at most {size})")
     writing = get(report, "opens_for_writing", 0)
     if writing > (get(report, "headline.opens") or 0):
         found.append(f"{many(writing, 'opens')} that asked for writing")

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from monarch.metrics import WAITED_OPENS
 from monarch.report.model import Snapshot, ratio
 
 RATE_BYTES_MIN: Final = 1 << 20
@@ -11,64 +10,36 @@ RATE_S_MIN: Final = 0.01
 """With less that was read, or in a shorter time, the rate of the origin is unknown."""
 
 
-def headline(snapshot: Snapshot) -> dict[str, Any]:
+def headline(
+    snapshot: Snapshot, hits: Mapping[str, Any], large: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the share of opens that were ready, the origin's part, the time saved.
 
     Opens of large Files whose reads are served by Block are no part of the share: they
     never wait, and `reads` tells where their bytes came from.
+
+    Args:
+        hits: the opens of all other Files, by what answered them.
+        large: the reads of large Files.
     """
     counters, size = snapshot.counters, snapshot.run.bytes
-    opens = known_opens(counters)
     exact = snapshot.tally["origin_read_bytes"] + counters["bytes_read_origin"]
-    direct, opened = counters["opens_origin"], counters["bytes_origin"]
-    if _reads_are_seen(snapshot):
-        direct -= counters["origin_blocks"]
-        opened -= counters["bytes_blocks"]
+    opened = hits["origin_opened_bytes"]
+    unseen = large["origin_unseen_opens"]
+    unseen_bytes = counters["bytes_blocks"] if unseen else 0
+    is_known = not opened and not unseen_bytes
     return {
-        "ready_share": ratio(hit_opens(counters), opens),
-        "opens": opens,
+        "ready_share": hits["by_opens"],
+        "opens": hits["opens"],
         "origin_bytes": exact,
-        "origin_opens": direct,
+        "origin_opens": hits["origin_opens"],
         "origin_opened_bytes": opened,
-        "origin_multiple": None if opened else ratio(exact, size),
-        "origin_multiple_max": ratio(exact + opened, size),
+        "origin_unseen_opens": unseen,
+        "origin_unseen_bytes": unseen_bytes,
+        "origin_multiple": ratio(exact, size) if is_known else None,
+        "origin_multiple_max": ratio(exact + opened + unseen_bytes, size),
         "time_saved": time_saved(snapshot),
     }
-
-
-def _reads_are_seen(snapshot: Snapshot) -> bool:
-    """Return whether what programs read of large Files at the origin was counted.
-
-    A program that opens such a File and neither reads nor maps it may have mapped it by
-    a system call of its own.
-    """
-    counters = snapshot.counters
-    calls = sum(
-        counters[name] for name in ("reads_local", "reads_origin", "maps_local")
-    )
-    return calls >= counters["origin_blocks"] and not counters["maps_origin"]
-
-
-def reads(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the reads of large Files that Monarch has counted."""
-    return {
-        "local_bytes": counters["bytes_local"],
-        "local_reads": counters["reads_local"],
-        "origin_bytes": counters["bytes_read_origin"],
-        "origin_reads": counters["reads_origin"],
-    }
-
-
-def hit_opens(counters: Mapping[str, int]) -> int:
-    """Return how many opens a Tier or the pool has answered at once."""
-    return _family(counters, "opens_hit_tier")
-
-
-def known_opens(counters: Mapping[str, int]) -> int:
-    """Return how many opens of catalogued Files got a Replica or the origin's file."""
-    waited = sum(counters[name] for name in WAITED_OPENS)
-    origin = counters["opens_origin"] - counters["origin_blocks"]
-    return hit_opens(counters) + waited + origin
 
 
 def _family(counters: Mapping[str, int], start: str) -> int:

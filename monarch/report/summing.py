@@ -8,7 +8,8 @@ from typing import Any
 from monarch import __version__
 from monarch.metrics import TEXTS
 from monarch.report.causes import CAUSES
-from monarch.report.headline import headline, reads
+from monarch.report.headline import headline
+from monarch.report.large import large_summary
 from monarch.report.loaders import loader_summary
 from monarch.report.model import (
     POOL,
@@ -52,6 +53,7 @@ _ELSEWHERE_TEXT = (
 def summarize(snapshot: Snapshot) -> Report:
     """Return the report of a snapshot as plain JSON."""
     sources = _sources(snapshot)
+    hits, large = _hits(sources), large_summary(snapshot.counters)
     return {
         "schema": SCHEMA,
         "exact": [
@@ -66,12 +68,12 @@ def summarize(snapshot: Snapshot) -> Report:
         "tool": {"name": "monarch-staging", "version": __version__},
         "node": _node(snapshot),
         "peers": [plain(peer) for peer in snapshot.peers],
-        "headline": headline(snapshot),
+        "headline": headline(snapshot, hits, large),
         "run": _run(snapshot),
         "coverage": _coverage(snapshot),
         "sources": sources,
-        "hits": _hits(sources),
-        "reads": reads(snapshot.counters),
+        "hits": hits,
+        "reads": large,
         "waits": _waits(snapshot),
         "staging": _staging(snapshot),
         "origin": _origin(snapshot),
@@ -221,12 +223,18 @@ def _row(
 
 
 def _hits(sources: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the shares of opens, all of the same total.
+
+    Opens of large Files that are read by Block are in none: they neither wait nor are
+    their Files ready.
+    """
     known = [row for row in sources if row["kind"] not in ("blocks", "outside")]
     opens = sum(row["opens"] for row in known)
     size = sum(row["opened_bytes"] for row in known)
     hit = [row for row in known if row["kind"] == "hit"]
     peer = [row for row in known if row["kind"] == "peer"]
     local = [row for row in known if row["kind"] != "origin"]
+    origin = [row for row in known if row["kind"] == "origin"]
     return {
         "opens": opens,
         "opened_bytes": size,
@@ -236,6 +244,8 @@ def _hits(sources: list[dict[str, Any]]) -> dict[str, Any]:
         "peer_by_bytes": ratio(sum(row["opened_bytes"] for row in peer), size),
         "local_by_opens": ratio(sum(row["opens"] for row in local), opens),
         "local_by_bytes": ratio(sum(row["opened_bytes"] for row in local), size),
+        "origin_opens": sum(row["opens"] for row in origin),
+        "origin_opened_bytes": sum(row["opened_bytes"] for row in origin),
     }
 
 

@@ -16,6 +16,7 @@ from monarch.report.format import (
     plain_text,
     room_advice,
 )
+from monarch.report.large import block_opens, large_lines, large_phrases
 from monarch.report.loaders import loader_lines
 from monarch.report.model import POOL, Report, ratio
 from monarch.report.node_table import (
@@ -68,6 +69,7 @@ def report_parts(report: Report) -> list[Part]:
         *unstaged_lines(report),
         *_passed(report),
         *fallback_lines(report),
+        *large_lines(report),
         *_written(report),
         *_errors(report),
         *_elsewhere(report),
@@ -84,31 +86,24 @@ def headline(report: Report) -> str:
     start += f"{many(cover['processes'], 'processes')}{_extent(report)}; "
     if run["plain"]:
         return f"{start}nothing was staged: {run['plain']}."
-    if not hits["opens"] and not report.get("counters", {}).get("origin_blocks"):
+    if not hits["opens"] and not block_opens(report):
         how = " for reading" if report.get("opens_for_writing") else ""
         return f"{start}no file of {', '.join(run['datasets'])} was opened{how}."
     found = with_headline(report)["headline"]
-    parts = [*_ready(found, report.get("reads")), _given(found)]
+    parts = [*_ready(found), *large_phrases(report), _given(found)]
     saved = (found["time_saved"] or {}).get("seconds")
     if saved is not None and saved >= SAVED_MIN_S:
         parts.append(f"about {format_duration(saved)} saved (estimate)")
     return f"{start}{'; '.join(parts)}."
 
 
-def _ready(found: Mapping[str, Any], reads: Mapping[str, Any] | None) -> list[str]:
-    """Return how many opens, and reads of large files, did not wait for the origin."""
-    parts = []
-    if found["opens"]:
-        share = percent(found["ready_share"])
-        verb = "was" if found["opens"] == 1 else "were"
-        opens = many(found["opens"], "opens")
-        parts.append(f"{share} of {opens} {verb} ready without waiting")
-    if reads and (calls := reads["local_reads"] + reads["origin_reads"]):
-        share = percent(ratio(reads["local_reads"], calls))
-        parts.append(
-            f"{share} of {many(calls, 'reads')} of large files came from copies"
-        )
-    return parts
+def _ready(found: Mapping[str, Any]) -> list[str]:
+    """Return how many opens did not wait for the origin."""
+    if not found["opens"]:
+        return []
+    share = percent(found["ready_share"])
+    verb = "was" if found["opens"] == 1 else "were"
+    return [f"{share} of {many(found['opens'], 'opens')} {verb} ready without waiting"]
 
 
 def _given(found: Mapping[str, Any]) -> str:
@@ -121,6 +116,8 @@ def _given(found: Mapping[str, Any]) -> str:
         direct = found.get("origin_opens")  # unknown in reports of schema 1
         opens = many(direct, "opens") if direct else "some opens"
         text += f", and {opens} went to it directly"
+    elif found.get("origin_unseen_bytes"):
+        text += " and unseen reads"
     return text
 
 
@@ -343,19 +340,11 @@ def _passed(report: Report) -> list[str]:
 
 
 def fallback_lines(report: Report) -> list[str]:
-    """Return the reasons for which opens read the Origin, and what large Files gave."""
-    lines = [
+    """Return the reasons for which opens read the Origin."""
+    return [
         f"  {many(row['opens'], 'opens')}{row['text'].removeprefix('opens')}"
         for row in report["fallbacks"]
     ]
-    counters = report.get("counters", {})
-    if local := counters.get("reads_local"):
-        lines.append(
-            f"  {many(local, 'reads')} of large files came from copies on the node, "
-            f"{format_size(counters['bytes_local'])}; "
-            f"{counters['reads_origin']:,} from the origin"
-        )
-    return lines
 
 
 def _written(report: Report) -> list[str]:

@@ -146,6 +146,7 @@ def test_bytes_of_the_origin_are_exact_where_reads_are_counted():
         "bytes_origin": 30 * MIB,
         "origin_blocks": 2,
         "bytes_blocks": 20 * MIB,
+        "blocks_used": 2,
         "reads_local": 90,
         "bytes_local": 9 * MIB,
         "reads_origin": 10,
@@ -160,19 +161,86 @@ def test_bytes_of_the_origin_are_exact_where_reads_are_counted():
     assert found["origin_multiple"] is None
     assert found["origin_multiple_max"] == pytest.approx(16 / 200)
     text = " ".join(render(report).split())
-    assert "90.0% of 100 reads of large files came from copies" in text
+    assert (
+        "0.0% of 1 open was ready without waiting; 2 opens read large files by block; "
+        "90.0% of 100 reads of large files came from copies; the origin gave 6.0 MiB, "
+        "and 1 open went to it directly."
+    ) in text
+    assert "not measured there: 1 open by programs (files of 10.0 MiB)" in text
+    assert "unseen" not in text
     assert "1.0 MiB read by programs of large files" in text
 
 
-@pytest.mark.parametrize("calls", [{}, {"reads_local": 5, "maps_origin": 1}])
-def test_the_origin_is_not_called_exact_where_programs_may_have_mapped(calls):
-    counts = {"opens_origin": 2, "bytes_origin": 20, "origin_blocks": 2} | calls
-    tally = {"origin_read_bytes": 7}
+LARGE = {
+    "opens_origin": 4,
+    "bytes_origin": 40,
+    "origin_large": 4,
+    "origin_blocks": 3,
+    "bytes_blocks": 30,
+}
 
-    found = headline(counts | {"bytes_blocks": 20}, tally)
 
-    assert (found["origin_bytes"], found["origin_opened_bytes"]) == (7, 20)
-    assert found["origin_multiple"] is None
+@pytest.mark.parametrize(
+    ("calls", "unseen", "at_origin", "told"),
+    [
+        (
+            {},
+            3,
+            3,
+            "100.0% of 3 opens of large files; 3 opens read the origin by a stream or "
+            "another call that Monarch does not see, or read nothing",
+        ),
+        (
+            {"blocks_used": 3, "reads_local": 9, "blocks_mapped": 1, "maps_local": 2},
+            1,
+            0,
+            "33.3% of 3 opens of large files; 1 open mapped the file, 2 mappings "
+            "showed the copy and 0 the origin's file",
+        ),
+        (
+            {"blocks_used": 2, "blocks_mapped": 1, "maps_origin": 4},
+            2,
+            2,
+            "66.7% of 3 opens of large files; 1 open mapped the file, 0 mappings "
+            "showed the copy and 4 the origin's file; 1 open read the origin by a "
+            "stream",
+        ),
+        ({"blocks_used": 5, "reads_local": 5}, 0, 0, ""),  # by children, too
+    ],
+)
+def test_the_report_says_which_share_of_reads_was_not_seen(
+    calls, unseen, at_origin, told
+):
+    report = summarize(snapshot(LARGE | calls, {"origin_read_bytes": 7}))
+
+    found, reads = report["headline"], report["reads"]
+    assert reads["unseen_opens"] == unseen
+    assert reads["unseen_share"] == pytest.approx(unseen / 3)
+    assert found["origin_unseen_opens"] == at_origin
+    assert found["origin_unseen_bytes"] == (30 if at_origin else 0)
+    assert (found["origin_opens"], found["origin_opened_bytes"]) == (1, 10)
+    text = " ".join(render(report).split())
+    assert f"  unseen reads: {told}".strip() in text if told else "unseen" not in text
+    assert (f"{at_origin} opens by unseen reads" in text) == bool(at_origin)
+    share = f"{unseen} of them ({100 * unseen / 3:.1f}%) by unseen reads"
+    assert (f"3 opens read large files by block, {share}" in text) == bool(unseen)
+
+
+@pytest.mark.parametrize(("used", "multiple"), [(2, 0.5), (1, None)])
+def test_no_multiple_is_claimed_where_the_origin_may_have_been_read_unseen(
+    used, multiple
+):
+    counts = {"opens_origin": 2, "bytes_origin": 20, "origin_blocks": 2}
+    counts |= {"bytes_blocks": 20, "blocks_used": used, "reads_local": 100}
+    report = summarize(
+        snapshot(counts, {"origin_read_bytes": 10}, run=replace(JOB, bytes=20))
+    )
+
+    assert report["headline"]["origin_multiple"] == multiple
+    assert report["headline"]["origin_multiple_max"] == (0.5 if multiple else 1.5)
+    first = " ".join(render(report).partition("\n  source")[0].split())
+    told = ", 0.50 x the dataset." if multiple else " and unseen reads."
+    assert first.endswith(f"the origin gave 10 B{told}")
 
 
 sizes = st.integers(0, 1 << 50)

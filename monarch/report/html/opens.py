@@ -13,11 +13,13 @@ from monarch.report.html.blocks import (
     Cell,
     Chart,
     Grid,
+    Lines,
     Section,
     after_count,
     short,
 )
 from monarch.report.html.charts import Series
+from monarch.report.large import unseen_lines
 from monarch.report.model import POOL, Report
 from monarch.units import format_duration
 
@@ -65,8 +67,10 @@ def sources(report: Report) -> Section | None:
 
 def _reads(report: Report) -> list[Block]:
     """Return the reads of large files, whose bytes Monarch has counted."""
+    unseen = Lines(tuple(line.strip() for line in unseen_lines(report)))
+    blocks: list[Block] = [unseen] if unseen.lines else []
     if not get(report, "reads.local_reads") and not get(report, "reads.origin_reads"):
-        return []
+        return blocks
     rows = tuple(
         (
             f"large files: read from {where}",
@@ -75,7 +79,8 @@ def _reads(report: Report) -> list[Block]:
         )
         for name, where in (("local", "copies"), ("origin", "the origin"))
     )
-    return [Grid(("bytes that programs read", "reads", "bytes read"), rows)]
+    titles = ("bytes that programs read", "reads", "bytes read")
+    return [Grid(titles, rows), *blocks]
 
 
 def _fallbacks(report: Report) -> Grid:

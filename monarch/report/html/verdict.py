@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from monarch.report.figures import Figure, figure, figure_of, get, unmeasured
 from monarch.report.format import listed, many
 from monarch.report.html.blocks import Tile, short
+from monarch.report.large import block_opens, large_phrases
 from monarch.report.model import NO_ROOM, Report
 from monarch.report.node_table import missing_lines
 from monarch.report.staged import is_staging
@@ -76,6 +77,7 @@ def _result(report: Report) -> list[str | Figure]:
             figure(report, "headline.opens"),
             " opens were ready without waiting. ",
         ]
+    parts += [f"{phrase}. " for phrase in large_phrases(report)]
     parts += _origin(report)
     if saved := get(report, "headline.time_saved.seconds"):
         name = "headline.time_saved.seconds"
@@ -121,7 +123,7 @@ def _unopened(report: Report) -> str:
         return ""
     if not get(report, "run.files"):
         return "The datasets hold no file that is to be staged."
-    if get(report, "headline.opens"):
+    if get(report, "headline.opens") or block_opens(report):
         return ""
     return (
         "No file of the datasets was opened. If the programs use another path of them, "
@@ -203,10 +205,12 @@ def tiles(report: Report) -> list[Tile]:
 
 def _ready(report: Report) -> Tile:
     label, opens = "opens ready without waiting", figure(report, "headline.opens")
+    blocks = block_opens(report)
+    others = f"; {many(blocks, 'others')} read large files by block" * bool(blocks)
     if not opens.value:
         none = Figure("-", None, "headline.ready_share")
-        return Tile(label, none, (opens, " opens of dataset files"))
-    notes = ("of ", opens, " opens of dataset files")
+        return Tile(label, none, (opens, f" opens of dataset files{others}"))
+    notes = ("of ", opens, f" opens of dataset files{others}")
     return Tile(label, figure(report, "headline.ready_share"), notes)
 
 

@@ -9,6 +9,7 @@
 #include "shim/names/mark.h"
 #include "shim/base/object.h"
 #include "shim/base/process.h"
+#include "shim/serving/large_reads.h"
 #include "shim/serving/redirects.h"
 
 /* refused_link - the cause of an open whose path passes a link that is not followed;
@@ -98,5 +99,6 @@ void redirect_count(struct redirect *s, int dirfd, const char *path, int fd)
     if (s->cause == COUNTER_origin_large && s->large) {
         count(COUNTER_origin_blocks, 1);
         count(COUNTER_bytes_blocks, bytes);
+        large_expect(fd);
     }
 }

@@ -23,6 +23,11 @@
 #define ASKED_NS 1000000000ull
 
 enum {
+    UNUSED = 1,
+    UNMAPPED = 2,
+};
+
+enum {
     ASKED_READS = 256,
     /* of statx(2): what is compared with the Catalog */
     STATX_COMPARED = STATX_TYPE | STATX_INO | STATX_SIZE | STATX_MTIME | STATX_CTIME,
@@ -46,6 +51,9 @@ static struct asked {
     uint32_t reads; /* since then */
 } asked[DESCRIPTORS_MAX];
 
+/* By number, too: what no call has done yet with an open that was counted, UNUSED and UNMAPPED. */
+static _Atomic uint8_t awaited[DESCRIPTORS_MAX];
+
 static void remember(int fd, uint8_t what)
 {
     atomic_store_explicit(&large_descriptors[fd], what, memory_order_relaxed);
@@ -58,8 +66,31 @@ void large_note(int fd, uint64_t file)
         return;
     atomic_store_explicit(&noted[fd], (uint32_t)file + 1, memory_order_relaxed);
     asked[fd] = (struct asked){0};
+    atomic_store_explicit(&awaited[fd], 0, memory_order_relaxed);
     remember(fd, DESCRIPTOR_LARGE);
     atomic_store_explicit(&large_opened, true, memory_order_relaxed);
+}
+
+/* large_expect - the open was counted: its first use is counted, too. One that has none is read
+ * where no hook is, such as by a stream, or not at all. */
+void large_expect(int fd)
+{
+    if (fd >= 0 && fd < DESCRIPTORS_MAX)
+        atomic_store_explicit(&awaited[fd], UNUSED | UNMAPPED, memory_order_relaxed);
+}
+
+static void count_first(int fd, uint8_t use, enum counter counter)
+{
+    if (atomic_load_explicit(&awaited[fd], memory_order_relaxed) & use &&
+        atomic_fetch_and_explicit(&awaited[fd], (uint8_t)~use, memory_order_relaxed) &
+            use)
+        count(counter, 1);
+}
+
+/* large_mapped - a descriptor that large_find() knows is mapped. */
+void large_mapped(int fd)
+{
+    count_first(fd, UNMAPPED, COUNTER_blocks_mapped);
 }
 
 static bool time_is(const struct timespec *t, int64_t ns)
@@ -99,8 +130,11 @@ static bool find_noted(struct large *l, int fd, const struct stat *st)
 {
     uint32_t file = atomic_load_explicit(&noted[fd], memory_order_relaxed) - 1,
              root = 0;
-    return file != NONE32 && catalog_entry(l->seg->catalog, file, &root) &&
-           take(l, root, file - l->seg->catalog->roots[root].file_base, st);
+    bool found = file != NONE32 && catalog_entry(l->seg->catalog, file, &root) &&
+                 take(l, root, file - l->seg->catalog->roots[root].file_base, st);
+    if (found)
+        count_first(fd, UNUSED, COUNTER_blocks_used);
+    return found;
 }
 
 /* find_known - the File with this inode, of a descriptor that came in another way. Where

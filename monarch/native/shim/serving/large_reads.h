@@ -31,6 +31,8 @@ extern _Atomic uint8_t large_descriptors[DESCRIPTORS_MAX];
 extern atomic_bool large_opened; /* this process has opened a large File */
 
 void large_note(int fd, uint64_t file);
+void large_expect(int fd);
+void large_mapped(int fd);
 bool large_find(int fd, struct large *out);
 bool large_serve(int fd, const struct iovec *pieces, int count, const off64_t *at,
                  ssize_t *got);

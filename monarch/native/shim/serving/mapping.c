@@ -114,6 +114,7 @@ bool mapping_serve(const struct mapping *m, void **got)
     struct large l;
     if (!is_plain(m) || !large_find(m->fd, &l) || (uint64_t)m->offset >= l.size)
         return false;
+    large_mapped(m->fd);
     bool served = serve(m, &l, got);
     if (served)
         count(COUNTER_maps_local, 1);

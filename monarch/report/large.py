@@ -1,0 +1,104 @@
+"""Large files that programs read by block: which of their reads Monarch has seen."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from monarch.report.format import many, percent
+from monarch.report.model import Report, ratio
+from monarch.units import format_count, format_size
+
+
+def large_summary(counters: Mapping[str, int]) -> dict[str, Any]:
+    """Return the reads of large Files that were counted, and the opens without any.
+
+    Read calls are counted one by one. A mapping is read without calls, and the calls of
+    a stream are made within libc, so that such opens are counted instead. A child that
+    uses an open of its parent counts it once more: no count exceeds that of all opens.
+
+    Returns:
+        opens: those that are read by block.
+        mapped_opens: those with a mapping, whether they are read by calls or not.
+        unused_opens: those that no call has read or mapped where the Shim sees it.
+        unseen_opens: both together; unseen_share: of all.
+        origin_unseen_opens: those of them that may have read the origin.
+    """
+    opens = counters["origin_blocks"]
+    used = min(counters["blocks_used"], opens)
+    mapped = min(counters["blocks_mapped"], used)
+    unused = opens - used
+    return {
+        "local_bytes": counters["bytes_local"],
+        "local_reads": counters["reads_local"],
+        "origin_bytes": counters["bytes_read_origin"],
+        "origin_reads": counters["reads_origin"],
+        "local_maps": counters["maps_local"],
+        "origin_maps": counters["maps_origin"],
+        "opens": opens,
+        "mapped_opens": mapped,
+        "unused_opens": unused,
+        "unseen_opens": mapped + unused,
+        "unseen_share": ratio(mapped + unused, opens),
+        "origin_unseen_opens": unused + min(mapped, counters["maps_origin"]),
+    }
+
+
+def block_opens(report: Report) -> int:
+    """Return how many opens of large files are read by block."""
+    rows = report.get("sources") or ()
+    return sum(row["opens"] for row in rows if row["kind"] == "blocks")
+
+
+def large_phrases(report: Report) -> list[str]:
+    """Return the opens beside those that may be ready, and what their reads were."""
+    found: Mapping[str, Any] = report.get("reads") or {}
+    parts = []
+    if opens := block_opens(report):
+        parts.append(f"{many(opens, 'opens')} read large files by block")
+        if unseen := found.get("unseen_opens"):
+            share = percent(found["unseen_share"])
+            parts[0] += f", {format_count(unseen)} of them ({share}) by unseen reads"
+    if calls := found.get("local_reads", 0) + found.get("origin_reads", 0):
+        share = percent(ratio(found["local_reads"], calls))
+        reads = many(calls, "reads")
+        parts.append(f"{share} of {reads} of large files came from copies")
+    return parts
+
+
+def large_lines(report: Report) -> list[str]:
+    """Return the lines about large files: where reads were answered, what is unseen."""
+    found: Mapping[str, Any] = report.get("reads") or {}
+    lines = []
+    if local := found.get("local_reads"):
+        lines.append(
+            f"  {many(local, 'reads')} of large files came from copies on the node, "
+            f"{format_size(found['local_bytes'])}; "
+            f"{format_count(found['origin_reads'])} from the origin"
+        )
+    return lines + unseen_lines(report)
+
+
+def unseen_lines(report: Report) -> list[str]:
+    """Return the line about opens whose reads were not seen; none without."""
+    found: Mapping[str, Any] = report.get("reads") or {}
+    if not found.get("unseen_opens"):
+        return []
+    share = percent(found["unseen_share"])
+    of_opens = f"{share} of {many(found['opens'], 'opens')} of large files"
+    return [f"  unseen reads: {of_opens}; {'; '.join(_reasons(found))}"]
+
+
+def _reasons(found: Mapping[str, Any]) -> list[str]:
+    """Return why reads were not seen, and what mappings showed."""
+    parts = []
+    if mapped := found["mapped_opens"]:
+        parts.append(
+            f"{many(mapped, 'opens')} mapped the file, "
+            f"{many(found['local_maps'], 'mappings')} showed the copy and "
+            f"{format_count(found['origin_maps'])} the origin's file"
+        )
+    if unused := found["unused_opens"]:
+        parts.append(
+            f"{many(unused, 'opens')} read the origin by a stream or another call that "
+            "Monarch does not see, or read nothing"
+        )
+    return parts
