@@ -209,7 +209,10 @@ _COUNTERS: Final = (
     _counter("written_marks", "marks", "of files, directories and roots written to"),
 )
 _WAITS: Final = Metric(
-    "open_wait_seconds", "histogram", "seconds", "that opens waited for copies"
+    "open_wait_seconds",
+    "histogram",
+    "seconds",
+    "that opens and reads waited for copies",
 )
 
 PROGRAM_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {

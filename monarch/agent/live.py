@@ -193,11 +193,12 @@ _OPENS: Final = ("ready_opens", "waited_opens", "origin_opens")
 
 
 def opens_by_source(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the opens of all programs: ready, after a wait, at the origin, others."""
+    """Return the opens of all programs, as the report counts them."""
     return {
         "ready": sum(n for name, n in counters.items() if name.startswith(_READY)),
         "waited": sum(counters[name] for name in WAITED_OPENS),
-        "origin": counters["opens_origin"],
+        "origin": counters["opens_origin"] - counters["origin_blocks"],
+        "blocks": counters["origin_blocks"],
         "outside": counters["opens_outside"] + counters["opens_write"],
     }
 

@@ -14,6 +14,7 @@ from monarch.report.format import (
     percent,
     short_names,
 )
+from monarch.report.model import BLOCKS
 from monarch.units import format_count, format_duration, format_rate, format_size
 
 NAMES_MAX: Final = 4
@@ -159,6 +160,8 @@ def _opens(figures: Figures) -> Table:
         share = percent(opens[kind] / known) if known else _UNKNOWN
         now = format_count(round(per_s[rate])) if per_s else _UNKNOWN
         rows.append((text, share, format_count(opens[kind]), now))
+    if opens.get("blocks"):
+        rows.append((BLOCKS, _UNKNOWN, format_count(opens["blocks"]), _UNKNOWN))
     rows.append(("pass-through", _UNKNOWN, format_count(opens["outside"]), _UNKNOWN))
     return Table(
         ("opens", "share", "total", "per second"), (30, 8, 12, 12), tuple(rows)
@@ -167,7 +170,7 @@ def _opens(figures: Figures) -> Table:
 
 def _wait_line(waits: Figures) -> str:
     mean = format_duration(waits["total_s"] / waits["count"])
-    return f"  {many(waits['count'], 'opens')} waited for a copy, {mean} on average"
+    return f"  {many(waits['count'], 'waits')} for copies, {mean} on average"
 
 
 # -- nodes --------------------------------------------------------------------------

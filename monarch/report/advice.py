@@ -206,14 +206,15 @@ def _reread(report: Report) -> Advice | None:
 
 
 def _large_through(report: Report) -> Advice | None:
-    count = _number(report, "counters.origin_large")
+    name = "fallbacks.origin_large.opens"
+    count = _number(report, name)
     opens = _number(report, "headline.opens")
     if count <= _OPENS_SHARE * opens or _setting(report, "cold_open.mode") == "auto":
         return None
     return Advice(
         "Opens of files that were not staged yet read the origin instead of waiting.",
         "opens that did not wait",
-        figure(report, "counters.origin_large"),
+        figure(report, name),
         "cold_open: {mode: auto}",
     )
 

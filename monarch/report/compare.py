@@ -19,7 +19,7 @@ _FIGURES: Final = (
     ("time saved (estimate)", "headline.time_saved.seconds"),
     ("run time", "run.seconds"),
     ("start-up", "run.startup_s"),
-    ("cold opens that waited", "waits.count"),
+    ("waits for copies", "waits.count"),
     ("  in total", "waits.total_s"),
     ("  p50", "waits.p50_s"),
     ("  p95", "waits.p95_s"),

@@ -13,9 +13,9 @@ UNKNOWN: Final = "unknown"
 # The first pattern that matches the last part of a name says what its figure is.
 _KINDS: Final = (
     (re.compile(r"bytes_per_s|.*_bytes_per_s"), "rate"),
+    (re.compile(r"ratio|.*_share|(?:.*_)?by_(?:opens|bytes)"), "share"),
     (re.compile(r"bytes|.*_bytes|bytes_(?!per_s).*"), "size"),
     (re.compile(r"seconds|(?!at_s|per_s).*_s"), "duration"),
-    (re.compile(r"ratio|.*_share|(?:.*_)?by_(?:opens|bytes)"), "share"),
     (re.compile(r"origin_multiple(?:_max)?|served_max_over_mean"), "multiple"),
 )
 
@@ -105,6 +105,7 @@ def _member(found: Any, part: str) -> Any:
             if isinstance(row, Mapping) and part in (
                 row.get("name"),
                 row.get("source"),
+                row.get("cause"),
             ):
                 return row
     raise LookupError(part)

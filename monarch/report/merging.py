@@ -290,6 +290,8 @@ def _node_row(part: Snapshot) -> dict[str, Any]:
         "hit_bytes": opens["hit"][1],
         "peer_hit_opens": opens["peer"][0],
         "peer_hit_bytes": opens["peer"][1],
+        "packed_opens": opens["packed"][0],
+        "packed_bytes": opens["packed"][1],
         "miss_opens": opens["miss"][0],
         "miss_bytes": opens["miss"][1],
         "origin_opens": opens["origin"][0],

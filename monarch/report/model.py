@@ -14,6 +14,9 @@ NO_ROOM: Final = "no tier had room for them"
 
 UNKNOWN_STATUS: Final = 1 << 16
 
+BLOCKS: Final = "large files, read by block"
+"""The source of opens of Files whose reads are served by Block."""
+
 POOL: Final = "transit pool"
 """The source of Files that other nodes keep."""
 

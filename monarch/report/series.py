@@ -109,14 +109,17 @@ def _pass(
     first, last = (number - 1) * files, min(number * files, total)
     began = _when(moments, first, begins=True)
     ended = _when(moments, last, begins=False)
-    ready = ended.ready - began.ready
+    # Those that read large files by Block are never ready, and never wait.
+    blocks = min(ended.blocks - began.blocks, last - first)
+    whole = last - first - blocks
+    ready = min(ended.ready - began.ready, whole)
     return {
         "number": number,
         "began_s": round(began.at_s, 3),
         "ended_s": round(ended.at_s, 3),
         "opens": last - first,
         "files": files,
-        "ready_share": ratio(min(ready, last - first), last - first),
+        "ready_share": ratio(ready, whole),
     }
 
 
@@ -139,6 +142,7 @@ def _when(moments: Sequence[Moment], opens: int, *, begins: bool) -> Moment:
             return Moment(
                 before.at_s + part * (moment.at_s - before.at_s),
                 ready=before.ready + round(part * (moment.ready - before.ready)),
+                blocks=before.blocks + round(part * (moment.blocks - before.blocks)),
             )
         before = moment
     return before

@@ -12,6 +12,7 @@ from monarch.report.headline import headline
 from monarch.report.large import large_summary
 from monarch.report.loaders import loader_summary
 from monarch.report.model import (
+    BLOCKS,
     POOL,
     SCHEMA,
     UNKNOWN_STATUS,
@@ -76,7 +77,7 @@ def summarize(snapshot: Snapshot) -> Report:
         "reads": large,
         "waits": _waits(snapshot),
         "staging": _staging(snapshot),
-        "origin": _origin(snapshot),
+        "origin": _origin(snapshot, hits),
         "metadata": _metadata(snapshot),
         "tiers": [plain(tier) for tier in snapshot.tiers],
         "transit": _transit(snapshot),
@@ -164,9 +165,10 @@ def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
         _row(tier.name, "hit", counters, f"hit_tier{number}")
         for number, tier in enumerate(snapshot.tiers)
     ]
-    if snapshot.nodes or snapshot.pool_capacity_bytes:
-        rows.append(_pool(len(rows), counters))
-    if snapshot.nodes:
+    pool = _pool(len(rows), counters)
+    if snapshot.nodes or snapshot.pool_capacity_bytes or pool["opens"]:
+        rows.append(pool)
+    if snapshot.nodes or counters["opens_peer_hit"]:
         rows.append(_row("a peer, while the open waited", "peer", counters, "peer_hit"))
     if counters["opens_unpacked"] or snapshot.tally["packed_files"]:
         name = "decoded while the open waited"
@@ -210,7 +212,7 @@ def _less_blocks(row: dict[str, Any], counters: Mapping[str, int]) -> dict[str, 
 
 def _blocks(counters: Mapping[str, int]) -> dict[str, Any]:
     """Return the row of large Files whose reads are served by Block."""
-    row = {"source": "large files, read by block", "kind": "blocks"}
+    row = {"source": BLOCKS, "kind": "blocks"}
     size = counters["bytes_blocks"]
     return {**row, "opens": counters["origin_blocks"], "opened_bytes": size}
 
@@ -314,10 +316,10 @@ def _staging(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _origin(snapshot: Snapshot) -> dict[str, Any]:
+def _origin(snapshot: Snapshot, hits: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "agent_read_bytes": snapshot.tally["origin_read_bytes"],
-        "programs_opened_bytes": snapshot.counters["bytes_origin"],
+        "programs_opened_bytes": hits["origin_opened_bytes"],
     }
 
 
@@ -346,7 +348,9 @@ def _transit(snapshot: Snapshot) -> dict[str, Any]:
 def _fallbacks(snapshot: Snapshot) -> list[dict[str, Any]]:
     rows = [(cause.counter, cause.whole_text) for cause in CAUSES]
     rows.append(("opens_elsewhere", _ELSEWHERE_TEXT))
-    counts = [(name, text, snapshot.counters[name]) for name, text in rows]
+    counters = Counter(snapshot.counters)
+    counters["origin_large"] -= counters["origin_blocks"]  # they are no such opens
+    counts = [(name, text, counters[name]) for name, text in rows]
     return [{"cause": n, "text": t, "opens": count} for n, t, count in counts if count]
 
 

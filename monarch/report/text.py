@@ -18,7 +18,7 @@ from monarch.report.format import (
 )
 from monarch.report.large import block_opens, large_lines, large_phrases
 from monarch.report.loaders import loader_lines
-from monarch.report.model import POOL, Report, ratio
+from monarch.report.model import BLOCKS, POOL, Report, ratio
 from monarch.report.node_table import (
     find_node,
     missing_lines,
@@ -43,9 +43,11 @@ _NOTE: Final = (
 _ANSWERS: Final = {
     "hit": "ready on the node",
     "peer_hit": "a peer, while the open waited",
+    "packed": "decoded while the open waited",
     "miss": "staged while the open waited",
     "origin": "origin",
 }
+"""What answers opens, by the names in the row of a node; they are all of its opens."""
 
 
 def render(report: Report) -> str:
@@ -197,14 +199,15 @@ def _lines(report: Report) -> list[str]:
 def _hits(hits: dict[str, Any]) -> list[str]:
     if not hits["opens"]:
         return []
-    line = f"  ready when opened: {percent(hits['by_opens'])} of opens"
+    opens = many(hits["opens"], "opens")
+    line = f"  ready when opened: {percent(hits['by_opens'])} of {opens}"
     if hits["by_bytes"] is not None:
         line += f", {percent(hits['by_bytes'])} by the size of the files"
     lines = [line]
     if hits.get("peer_by_opens"):
-        line = f"  ready on a peer: {percent(hits['peer_by_opens'])} of opens"
+        line = f"  ready on a peer: {percent(hits['peer_by_opens'])} of {opens}"
         if hits["peer_by_bytes"] is not None:
-            line += f", {percent(hits['peer_by_bytes'])} by size"
+            line += f", {percent(hits['peer_by_bytes'])} by the size of the files"
         lines.append(line)
     return lines
 
@@ -212,10 +215,13 @@ def _hits(hits: dict[str, Any]) -> list[str]:
 def _waits(waits: dict[str, Any]) -> list[str]:
     total = format_duration(waits["total_s"])
     if waits["count"] < 2:
-        return [f"  1 cold open waited {total}"] * waits["count"]
+        return [f"  1 wait for a copy took {total}"] * waits["count"]
+    sources = waits.get("by_source", ())
+    reads = sum(row["count"] for row in sources if row["source"] == "blocks")
+    of_reads = f", {format_count(reads)} of them for parts of large files" * bool(reads)
     parts = [f"p{part} {format_duration(waits[f'p{part}_s'])}" for part in (50, 95, 99)]
     return [
-        f"  {many(waits['count'], 'cold opens')} waited: {', '.join(parts)}, "
+        f"  {many(waits['count'], 'waits')} for copies{of_reads}: {', '.join(parts)}, "
         f"{total} in total"
     ]
 
@@ -414,7 +420,7 @@ def one_node_parts(report: Report, name: str) -> list[Part]:
         Table(
             ("source", "opens", "", "size of files"),
             (30, 12, 8, 15),
-            tuple(_node_source(row, kind) for kind in _ANSWERS),
+            tuple(_node_source(row, kind) for kind in _ANSWERS) + _node_blocks(row),
         ),
         f"  staged: {_amount(row, 'staged')}; from peers: {_amount(row, 'fetched')}",
         f"  served to peers: {served_amount(row)}",
@@ -435,10 +441,18 @@ def _node_headline(row: Mapping[str, Any]) -> str:
 
 
 def _node_source(row: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    opens = row[f"{kind}_opens"]
+    opens = row.get(f"{kind}_opens", 0)  # packed ones are missing in older reports
     share = percent(ratio(opens, row["opens"]))
-    size = format_size(row[f"{kind}_bytes"])
+    size = format_size(row.get(f"{kind}_bytes", 0))
     return (_ANSWERS[kind], format_count(opens), share, size)
+
+
+def _node_blocks(row: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """Return the row of large files that are read by block, if a node opened any."""
+    if not row.get("block_opens"):
+        return ()
+    opens, size = format_count(row["block_opens"]), format_size(row["block_bytes"])
+    return ((BLOCKS, opens, percent(None), size),)
 
 
 def _amount(row: Mapping[str, Any], what: str) -> str:

@@ -208,7 +208,7 @@ def test_a_single_wait_is_told_once_and_exactly():
     report = waited(1_720_000)
 
     assert report["waits"]["p50_s"] == report["waits"]["p99_s"] == 0.00172
-    assert "  1 cold open waited 1.72 ms\n" in render(report)
+    assert "  1 wait for a copy took 1.72 ms\n" in render(report)
 
 
 @given(st.lists(st.integers(2_000, 10**9), min_size=1, max_size=30))
@@ -224,7 +224,7 @@ def test_opens_of_empty_files_have_no_share_of_bytes():
     text = render(summarize(snapshot({"opens_miss": 1})))
 
     assert "; 0.0% of 1 open was ready without waiting;" in text
-    assert "  ready when opened: 0.0% of opens\n" in text
+    assert "  ready when opened: 0.0% of 1 open\n" in text
 
 
 def test_one_file_is_not_called_files():

@@ -66,8 +66,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         ("counters.origin_early", "wait_max: 42s"),
     ),
     "large through": (
-        {"counters.origin_large": 9000, "run.config": {"cold_open": {"mode": "wait"}}},
-        ("counters.origin_large", "cold_open: {mode: auto}"),
+        {
+            "fallbacks": [{"cause": "origin_large", "text": "", "opens": 9000}],
+            "run.config": {"cold_open": {"mode": "wait"}},
+        },
+        ("fallbacks.origin_large.opens", "cold_open: {mode: auto}"),
     ),
     "mapped": (
         {"counters.origin_whole": 9000},

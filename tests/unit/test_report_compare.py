@@ -107,7 +107,7 @@ def test_figures_that_are_equal_are_counted_instead_of_shown():
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines == [
         "a b ratio",
-        "cold opens that waited 30,000 30,000 1 x",
+        "waits for copies 30,000 30,000 1 x",
         "p95 12.3 ms 24.6 ms 2 x",
         f"left out, as equal in both: {rows - 2} figures",
     ]

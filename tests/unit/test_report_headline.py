@@ -166,6 +166,7 @@ def test_bytes_of_the_origin_are_exact_where_reads_are_counted():
         "90.0% of 100 reads of large files came from copies; the origin gave 6.0 MiB, "
         "and 1 open went to it directly."
     ) in text
+    assert "ready when opened: 0.0% of 1 open, 0.0% by the size of the files" in text
     assert "not measured there: 1 open by programs (files of 10.0 MiB)" in text
     assert "unseen" not in text
     assert "1.0 MiB read by programs of large files" in text

@@ -75,6 +75,14 @@ def test_a_pause_between_passes_belongs_to_none():
     assert first["ready_share"] == second["ready_share"] == 0
 
 
+def test_opens_that_read_large_files_by_block_have_no_part_in_the_share_of_a_pass():
+    moments = tuple(Moment(float(n), ready=30 * n, blocks=10 * n) for n in range(6))
+
+    assert [one["ready_share"] for one in passes(moments, 40)] == [1] * 5
+    only = tuple(Moment(float(n), blocks=40 * n) for n in range(3))
+    assert [one["ready_share"] for one in passes(only, 40)] == [None] * 2
+
+
 def test_one_file_has_no_passes():
     assert passes(rising(5, 3), 1) == []
     assert passes((), 100) == []

@@ -141,13 +141,12 @@ def test_the_rows_of_the_nodes_add_up_to_the_totals(parts, data):
     assert total("processes") == report["coverage"]["processes"]
     assert total("staged_bytes") == report["staging"]["bytes"]
     assert total("origin_read_bytes") == report["origin"]["agent_read_bytes"]
-    opened = total("origin_bytes") + total("block_bytes")
-    assert opened == report["origin"]["programs_opened_bytes"]
+    assert total("origin_bytes") == report["origin"]["programs_opened_bytes"]
     assert total("fetched_bytes") == report["exchange"]["fetched_bytes"]
     assert total("used_bytes") == sum(tier["used_bytes"] for tier in report["tiers"])
-    for kind in ("hit", "peer", "miss", "origin"):
+    for kind in ("hit", "peer", "packed", "miss", "origin", "blocks"):
         source = [row for row in report["sources"] if row["kind"] == kind]
-        column = {"peer": "peer_hit"}.get(kind, kind)
+        column = {"peer": "peer_hit", "blocks": "block"}.get(kind, kind)
         assert total(f"{column}_opens") == sum(row["opens"] for row in source)
 
 

@@ -1,4 +1,4 @@
-"""The sections with the sources of opens, and with the waits of those that waited."""
+"""The sections with the sources of opens, and with the waits for copies."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -30,6 +30,11 @@ _KINDS: Final = {
     "miss": "waited",
     "origin": "origin",
     "blocks": "peer",
+}
+_WAITED: Final = {
+    "origin": "from the origin",
+    "peer": "from a peer",
+    "blocks": "for parts of large files",
 }
 _ROWS_MAX: Final = 16
 _COLUMNS_MAX: Final = 256
@@ -92,7 +97,7 @@ def _fallbacks(report: Report) -> Grid:
 
 
 def waits(report: Report) -> Section | None:
-    """Return the section with the waits of opens of files that were not staged yet."""
+    """Return the section with the waits of opens and reads for what was not staged."""
     if not get(report, "waits.count"):
         return None
     names = (
@@ -102,7 +107,7 @@ def waits(report: Report) -> Section | None:
         "waits.p95_s",
         "waits.p99_s",
     )
-    titles = ("cold opens", "waited in total", "p50", "p95", "p99")
+    titles = ("waits", "in total", "p50", "p95", "p99")
     cells = tuple(figure(report, name) for name in names)
     blocks: list[Block] = [Grid(titles, (cells,), frozenset())]
     rows = get(report, "waits.by_source") or ()
@@ -110,13 +115,13 @@ def waits(report: Report) -> Section | None:
         blocks.append(chart)
     if len(rows) > 1:
         blocks.append(_wait_sources(report, rows))
-    return Section("waits", "Waits of cold opens", blocks)
+    return Section("waits", "Waits for copies", blocks)
 
 
 def _wait_sources(report: Report, rows: Rows) -> Grid:
     cells = tuple(
         (
-            f"copied from {'a peer' if row['source'] == 'peer' else 'the origin'}",
+            _WAITED.get(row["source"], _WAITED["origin"]),
             figure(report, f"waits.by_source.{place}.count"),
             figure(report, f"waits.by_source.{place}.total_s"),
         )
@@ -137,11 +142,11 @@ def _wait_columns(rows: Rows) -> Chart | None:
     )
     if not groups:
         return None
-    styles = {"origin": "waited", "peer": "peer"}
+    styles = {"origin": "waited", "peer": "peer", "blocks": "plain"}
     series = [
         Series(
             styles.get(row["source"], "outside"),
-            f"from {'a peer' if row['source'] == 'peer' else 'the origin'}",
+            _WAITED.get(row["source"], _WAITED["origin"]),
             [found.get(edges, {}).get(row["source"], 0) for edges in groups],
         )
         for row in rows
@@ -150,10 +155,10 @@ def _wait_columns(rows: Rows) -> Chart | None:
     names.append(format_duration(groups[-1][1]))
     heights = charts.totals(series)
     ranges = many(len(groups), "ranges")
-    text = f"{many(int(sum(heights)), 'opens')} in {ranges} of their wait."
+    text = f"{many(int(sum(heights)), 'waits')} in {ranges} of their length."
     scale = charts.count_scale(max(heights))
-    axes = charts.Axes("opens", charts.titled("wait", charts.LOG), names, scale)
-    return charts.columns("How long cold opens waited", text, axes, series)
+    axes = charts.Axes("waits", charts.titled("wait", charts.LOG), names, scale)
+    return charts.columns("How long programs waited for copies", text, axes, series)
 
 
 def _edges(bucket: Mapping[str, Any]) -> tuple[float, float]:

@@ -18,15 +18,17 @@ from monarch.report.html.blocks import (
     short,
 )
 from monarch.report.html.charts import Series
-from monarch.report.model import Report
+from monarch.report.model import BLOCKS, Report
 from monarch.units import format_duration, format_size
 
 _OPENS: Final = {
-    "ready": "ready",
-    "waited": "waited",
-    "origin": "origin",
-    "outside": "other files",
+    "ready": ("ready", "ready"),
+    "waited": ("waited", "waited"),
+    "origin": ("origin", "origin"),
+    "blocks": ("peer", BLOCKS),
+    "outside": ("outside", "other files"),
 }
+"""The style and the title of each series of opens."""
 _PASSES_MAX: Final = 16
 _COLUMNS_MAX: Final = 256
 
@@ -55,9 +57,9 @@ def over_time(report: Report) -> Section | None:
 def _opens_chart(series: Mapping[str, Any], report: Report) -> Chart | None:
     at_s, opens = series["at_s"], series["opens"]
     drawn = [
-        Series(style, name, charts.rates(at_s, opens[style]))
-        for style, name in reversed(_OPENS.items())
-        if any(opens.get(style, ()))
+        Series(style, title, charts.rates(at_s, opens[name]))
+        for name, (style, title) in reversed(_OPENS.items())
+        if any(opens.get(name, ()))
     ]
     if not drawn:
         return None

@@ -256,10 +256,10 @@ def _saved(report: Report) -> Tile:
 
 def _wait_notes(report: Report) -> tuple[str | Figure, ...]:
     if not get(report, "waits.count"):
-        return ("no open waited",)
+        return ("no open or read waited",)
     return (
         figure(report, "waits.count"),
-        " cold opens; half took less than ",
+        " waits for copies; half took less than ",
         figure(report, "waits.p50_s"),
         ", 99% less than ",
         figure(report, "waits.p99_s"),
