@@ -105,3 +105,40 @@ def test_loaders_that_no_variable_holds_are_in_the_report(
     assert done.returncode == 0, done.stderr
     told = json.loads(report.read_text())["loader"]
     assert told["records"] == told["batches"] * 32 == 3 * (SHARDS * RECORDS // 32) * 32
+
+
+FIRST = """
+import sys
+from monarch.loader import Loader
+
+with Loader(sys.argv[1] + "/*.tfrecord", 10, start=sys.argv[2]) as loader:
+    found = [n for batch in loader for n in batch.ids.tolist()]
+assert sorted(found) == list(range(1600))
+"""
+
+
+@pytest.mark.parametrize("start", ["whole", "early"])
+def test_index_and_first_epoch_of_a_staged_job_read_the_origin_once(
+    tmp_path, mount_counted, run_root, monarch_command, start
+):
+    source = tmp_path / "large"
+    source.mkdir()
+    for shard in range(4):
+        values = numbered(400, most=24_000, seed=shard)
+        write_tfrecord(source / f"{shard}.tfrecord", values)
+    origin = mount_counted(source)
+    options = ["--data", str(origin.root), "--tier", f"ram:256MiB:{run_root}"]
+    train = [sys.executable, "-P", "-c", FIRST, str(origin.root), start]
+
+    done = subprocess.run(
+        [str(monarch_command), "run", *options, "--", *train],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    size = sum(path.stat().st_size for path in source.iterdir())
+    assert origin.counts().read_bytes <= 1.05 * size
