@@ -292,10 +292,11 @@ def metrics_reference() -> str:
     lines = [
         "# Metrics",
         "",
-        "An agent exports these if `metrics.port` or `metrics.textfile` is set. Each "
-        f"sample has the label `{JOB_LABEL}`, the name of the job. Times are in "
-        "seconds, sizes in bytes. Counters begin with the agent, which lives as long "
-        "as its job.",
+        "Metrics of an agent, exported if `metrics.port` or `metrics.textfile` is set.",
+        "",
+        f"Each sample has the label `{JOB_LABEL}`, the name of the job. Times are in "
+        "seconds, sizes in bytes.",
+        "Counters begin with the agent, which lives as long as its job.",
         "",
         "| name | type | labels | unit | meaning |",
         "| --- | --- | --- | --- | --- |",

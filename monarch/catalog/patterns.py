@@ -1,6 +1,6 @@
 """Patterns of names, compiled to regular expressions for root-relative byte paths.
 
-The rules, which README repeats:
+The rules, which `monarch help configuration` repeats:
 
 - A pattern without a slash matches the last component of a path, at any depth:
   ``*.jpg``. A pattern with a slash matches the whole root-relative path:

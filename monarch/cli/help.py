@@ -1,4 +1,4 @@
-"""`monarch help TOPIC`: shows a verb, a page of reference, or one entry of a page."""
+"""`monarch help TOPIC`: shows a verb, a page on a topic, or one entry of a page."""
 
 import os
 import re
@@ -14,6 +14,10 @@ import click
 from monarch.errors import UsageError
 
 COLUMNS_MAX: Final = 100
+REFERENCE: Final = ("configuration", "loader", "metrics", "report-fields")
+"""The topics with an entry for each key."""
+# A link to another page or into a repository, which a terminal cannot follow.
+_PAGE_LINK: Final = re.compile(r"\[([^]]+)\]\((?!\w+:)[^)]*\)")
 _HEADING: Final = re.compile(r"## (\S+)")
 _ENTRY: Final = re.compile(r"(?:- |\| )`([^`]+)`")
 
@@ -21,42 +25,45 @@ _ENTRY: Final = re.compile(r"(?:- |\| )`([^`]+)`")
 @click.command("help")
 @click.argument("topic", nargs=-1)
 def help_command(topic: tuple[str, ...]) -> None:
-    """Show the help of a verb, a page of reference, or the meaning of one key.
+    """Show the help of a verb, a page on a topic, or the meaning of one key.
 
     \b
     Examples:
       monarch help
+      monarch help troubleshooting
       monarch help config show
-      monarch help configuration
       monarch help cold_open.wait_max
     """
     name = " ".join(topic)
     verb = _verb_text(topic) if topic else _list_text()
-    if verb is not None:
+    text = page(name)
+    if verb is not None and text is not None:
+        show(f"```text\n{verb}\n```\n\n{text}")
+    elif verb is not None:
         click.echo(verb)
-    elif text := page(name) or "\n".join(entries(name)):
+    elif text := text or "\n".join(entries(name)):
         show(text)
     else:
         raise UsageError(f"no help on {name!r}{_nearest(name)}; see `monarch help`")
 
 
 def topics() -> list[str]:
-    """Return the topics that have a page of reference."""
+    """Return the topics that have a page."""
     found = (files("monarch") / "pages").iterdir()
     names = (path.name for path in found)
     return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
 
 
 def page(topic: str) -> str | None:
-    """Return a page of reference as Markdown, None if there is none of this name."""
+    """Return the page on a topic as Markdown, None if there is no such topic."""
     if topic not in topics():
         return None
     return (files("monarch") / "pages" / f"{topic}.md").read_text()
 
 
 def entries(key: str) -> Iterator[str]:
-    """Yield what the pages say about a key, or about all keys below it."""
-    for topic in topics():
+    """Yield the reference's entries of a key, or of all keys below it."""
+    for topic in REFERENCE:
         for heading, name, text in _blocks(page(topic) or ""):
             plain = name.replace("[]", "")
             if key in (heading, name, plain) or plain.startswith(f"{key}."):
@@ -64,7 +71,7 @@ def entries(key: str) -> Iterator[str]:
 
 
 def show(markdown: str) -> None:
-    """Print Markdown: laid out and paged on a terminal, else as it is."""
+    """Print Markdown: formatted and paged on a terminal, unchanged elsewhere."""
     if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         click.echo(markdown.rstrip("\n"))
         return
@@ -80,7 +87,7 @@ def show(markdown: str) -> None:
     laid_out = make_console(
         file=StringIO(), force_terminal=True, width=width, theme=theme
     )
-    laid_out.print(Markdown(markdown))
+    laid_out.print(Markdown(_PAGE_LINK.sub(r"\1", markdown), hyperlinks=False))
     assert isinstance(laid_out.file, StringIO)
     text = laid_out.file.getvalue()
     if text.count("\n") < terminal.height:
@@ -113,11 +120,12 @@ def _list_text() -> str:
     formatter.write_usage("monarch help", "[TOPIC]")
     with formatter.section("Verbs"):
         formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
-    with formatter.section("Reference"):
+    with formatter.section("Topics"):
         formatter.write_dl([(topic, _summary(topic)) for topic in topics()])
     formatter.write_paragraph()
     formatter.write_text(
-        "A key of the reference is a topic, too, such as cold_open.mode."
+        "A configuration key, a metric or a field of a report is a topic, too: "
+        "monarch help cold_open.mode"
     )
     return formatter.getvalue().rstrip("\n")
 
@@ -153,7 +161,7 @@ def _nearest(name: str) -> str:
     from monarch.cli import VERBS
 
     keys = [
-        key for topic in topics() for _, key, _ in _blocks(page(topic) or "") if key
+        key for topic in REFERENCE for _, key, _ in _blocks(page(topic) or "") if key
     ]
     plain = [key.replace("[]", "") for key in keys]
     near = get_close_matches(name, [*VERBS, *topics(), *plain], n=1)

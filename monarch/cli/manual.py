@@ -29,7 +29,7 @@ VERBATIM: Final = "\b"
 _HEADING: Final = re.compile(r"(\w+):")
 
 TOPICS: Final = """\
-The pages of reference, on the configuration among others, are shown by `monarch help`.
+`monarch help` lists pages on topics, such as the configuration and troubleshooting.
 """
 
 

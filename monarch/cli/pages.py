@@ -1,9 +1,9 @@
 """`python -m monarch.cli.pages`: writes the pages that are made from the code.
 
 They are checked in, so that a build needs nothing but a C compiler, and a test compares
-them with what the code gives. Pages on a topic, WRITTEN, stand beside them:
+them with what the code gives. Topics that are written by hand stand beside them:
 
-    monarch/pages/*.md      reference, which `monarch help` shows
+    monarch/pages/*.md      topics and reference, which `monarch help` shows
     monarch/pages/share/    manual pages and completion, installed below share/
 """
 
@@ -20,19 +20,10 @@ from monarch.cli.schema_page import schema_page
 from monarch.config import json_schema
 from monarch.metrics import metrics_reference
 
-CONFIGURATION: Final = """
-Every key of a configuration file, in YAML. The same keys follow `--set`, such as
-`--set fill.concurrency=8`, and name environment variables, such as
-`MONARCH_STAGING_FILL__CONCURRENCY=8`. `monarch config init` writes a file with all of
-them, `monarch config check` reports mistakes, `monarch config show --origin` prints
-the values that hold and where they come from.
-
-Sizes need a unit (8GiB, 80GB), and so do durations (500ms, 30s, 10min, 2h, 7d).
-"""
-
 REPORT: Final = """
-Every key of the JSON that `monarch run --report FILE.json` writes and `monarch report`
-reads. Sizes are in bytes, times in seconds, shares from 0 to 1; null is unknown.
+Every key of a report's JSON, which `monarch run --report FILE.json` writes and
+`monarch report` reads. Sizes are in bytes, times in seconds, shares from 0 to 1; null
+is unknown.
 """
 
 
@@ -49,16 +40,20 @@ def _without_required(value: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in value.items() if not (is_schema and k == "required")}
 
 
+def configuration_page() -> str:
+    """Return the page on the configuration: prose, and every key of the schema."""
+    text = (files("monarch.config") / "page.md").read_text()
+    title, _, introduction = text.removeprefix("# ").partition("\n")
+    return schema_page(title, introduction, json_schema())
+
+
 REFERENCE: Final[dict[str, Callable[[], str]]] = {
-    "configuration": lambda: schema_page("Configuration", CONFIGURATION, json_schema()),
+    "configuration": configuration_page,
     "loader": loader_page,
     "metrics": metrics_reference,
     "report-fields": report_page,
 }
 """What makes each page of reference, by its topic."""
-
-WRITTEN: Final = ("environments.md", "stores.md")
-"""Pages that are not made from the code."""
 
 
 def texts() -> dict[str, str]:
@@ -75,10 +70,10 @@ def texts() -> dict[str, str]:
 
 
 def write(folder: Path) -> None:
-    """Write all pages below a directory, and remove those that are none any more."""
+    """Write all pages below a directory, and remove stale ones below its `share`."""
     wanted = {folder / name: text for name, text in texts().items()}
-    for path in [path for path in folder.rglob("*") if path.is_file()]:
-        if path not in wanted and path.name not in WRITTEN:
+    for path in [path for path in (folder / "share").rglob("*") if path.is_file()]:
+        if path not in wanted:
             path.unlink()
     for path, text in wanted.items():
         path.parent.mkdir(parents=True, exist_ok=True)

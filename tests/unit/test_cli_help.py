@@ -9,7 +9,7 @@ import pytest
 
 from monarch.cli import VERBS, main, manual, pages
 from monarch.cli.command_tree import verbs
-from monarch.cli.help import entries, page, topics
+from monarch.cli.help import REFERENCE, entries, page, show, topics
 from monarch.cli.schema_page import schema_page
 from monarch.config import RunOptions, leaves, load
 from monarch.config.tree import key_text
@@ -49,24 +49,30 @@ SCHEMA = {
 
 
 def test_checked_in_pages_are_what_the_code_gives():
+    wanted = pages.texts()
     checked_in = {
         str(path.relative_to(PAGES)): path.read_text()
-        for path in PAGES.rglob("*")
-        if path.is_file() and path.name not in pages.WRITTEN
+        for path in [*(PAGES / "share").rglob("*"), *(PAGES / name for name in wanted)]
+        if path.is_file()
     }
 
-    assert checked_in == pages.texts(), "run `python -m monarch.cli.pages`"
+    assert checked_in == wanted, "run `python -m monarch.cli.pages`"
 
 
-def test_writing_pages_removes_what_is_none_any_more(tmp_path):
-    (tmp_path / "old.md").write_text("# Old\n")
+def test_topics_with_entries_are_those_that_the_code_gives():
+    assert set(REFERENCE) == set(pages.REFERENCE)
 
-    (tmp_path / pages.WRITTEN[0]).write_text("# By hand\n")
+
+def test_writing_pages_removes_stale_ones_and_no_topic(tmp_path):
+    stale = tmp_path / "share/man/man1/monarch-old.1"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    (tmp_path / "topic.md").write_text("# By hand\n")
 
     pages.write(tmp_path)
 
-    assert not (tmp_path / "old.md").exists()
-    assert (tmp_path / pages.WRITTEN[0]).read_text() == "# By hand\n"
+    assert not stale.exists()
+    assert (tmp_path / "topic.md").read_text() == "# By hand\n"
     assert (tmp_path / "configuration.md").read_text() == page("configuration")
 
 
@@ -101,8 +107,8 @@ def test_help_without_a_topic_lists_verbs_and_pages(capsys):
 
     shown = capsys.readouterr().out
     assert all(f"  {name} " in shown for name in (*VERBS, *topics()))
-    assert "configuration  Every key of a configuration file" in shown
-    assert "environments   Staging a Python environment" in shown
+    assert "configuration    Every key of a configuration file" in shown
+    assert "environments     Staging a Python environment" in shown
 
 
 def test_help_on_a_verb_is_what_its_option_prints(capsys):
@@ -119,6 +125,40 @@ def test_help_on_a_page_prints_it_whole(capsys):
     assert capsys.readouterr().out == (PAGES / "metrics.md").read_text()
 
 
+def test_help_on_a_verb_that_is_a_topic_too_prints_both(capsys):
+    assert main(["help", "report"]) == 0
+
+    shown = capsys.readouterr().out
+    assert shown.startswith("```text\nUsage: monarch report [OPTIONS] [FILE]\n")
+    assert shown.endswith((PAGES / "report.md").read_text())
+
+
+def test_help_on_a_terminal_is_formatted_and_has_no_links_to_pages(monkeypatch, capsys):
+    text = "# A\n\nSee [the page](semantics.md#links), `code` and https://x.org/y.\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+
+    show(text)
+
+    shown = capsys.readouterr().out
+    assert "\x1b[" in shown
+    assert "See the page, " in shown
+    assert "semantics.md" not in shown
+    assert "`" not in shown
+    assert "https://x.org/y" in shown
+
+
+def test_a_long_page_on_a_terminal_goes_through_the_pager(monkeypatch):
+    paged: list[str] = []
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("click.echo_via_pager", paged.append)
+
+    show("\n\n".join(["A paragraph."] * 200))
+
+    assert paged[0].count("A paragraph.") == 200
+
+
 @pytest.mark.parametrize("topic", ["tiers.capacity", "tiers[].capacity"])
 def test_help_on_a_key_prints_its_entry_only(capsys, topic):
     assert main(["help", topic]) == 0
@@ -126,6 +166,12 @@ def test_help_on_a_key_prints_its_entry_only(capsys, topic):
     shown = capsys.readouterr().out
     assert shown.startswith("- `tiers[].capacity` (default `auto`): ")
     assert shown.count("- `") == 1
+
+
+def test_help_on_a_key_leaves_out_the_tables_of_topics(capsys):
+    assert main(["help", "peers.mode"]) == 0
+
+    assert capsys.readouterr().out.startswith("- `peers.mode` (`off`, `partition`, ")
 
 
 def test_help_on_a_metric_is_its_row_of_the_table_as_a_sentence(capsys):
@@ -269,6 +315,6 @@ def test_completion_knows_every_option_of_every_verb():
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_on_a_verb_fits_a_terminal(capsys, verb):
-    assert main(["help", verb]) == 0
+    assert main([verb, "--help"]) == 0
 
     assert max(map(len, capsys.readouterr().out.splitlines())) <= WIDTH
