@@ -311,7 +311,7 @@ def test_signal_handler_needs_at_most_a_kilobyte_more_stack(
 def test_a_retained_copy_is_recognised_by_its_identity_not_by_its_content(
     tmp_path: Path, run_root: Path, monarch_command: Path, tool: Callable[[str], str]
 ) -> None:
-    """What README says of another image with the same inodes and times."""
+    """The fine print on another image with the same inodes and times."""
     mounted, tier = tmp_path / "mounted", tmp_path / "tier"
     mounted.mkdir()
     tier.mkdir()

@@ -276,7 +276,7 @@ def test_a_tier_that_is_broken_at_the_start_is_not_used(
 def test_an_error_of_a_tier_under_an_open_file_reaches_the_program(
     staged: AgentProcess, dataset: Dataset, medium: CountFs
 ) -> None:
-    """What README says: only opens are covered."""
+    """As the fine print says: only opens are covered."""
     script = (
         "import sys; file = open(sys.argv[1], 'rb', buffering=0)\n"
         "print('open', flush=True); sys.stdin.readline()\n"

@@ -222,7 +222,7 @@ def test_checksums_alone_do_not_keep_out_who_forges_them(
 
 @pytest.mark.root
 @pytest.mark.parametrize("way", WAYS)
-def test_who_meddles_with_what_agents_say_is_noticed_and_hurts_nobody(
+def test_tampering_with_agent_messages_is_detected_and_harmless(
     make_cluster, between, tmp_path, way
 ):
     cluster = make_cluster(2, files=FILES, links=between.nodes)

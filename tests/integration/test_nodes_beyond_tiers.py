@@ -13,7 +13,7 @@ NODES, EPOCHS = 4, 3
 SIZE = 96 * MIB + 123_457
 # What a node holds besides the Pool, in which bytes pass through and are decoded.
 NODE = 16 * MIB
-# As README advises for large files in packed Tiers: with less they are not packed.
+# As `monarch help packed-tiers` advises for large files: with less they are not packed.
 POOL, POOL_OF_PACKED = 8 * MIB, 32 * MIB
 LATER_MAX = 1 - NODES * NODE / SIZE + 0.02
 BYTES_PER_S = 200_000_000

@@ -19,7 +19,7 @@ from support.processes import wait_until
 from support.writers import Writer, Writers, digest_of, seconds_until, sees
 
 NODES, FILES = 4, 12
-# What README promises on a machine that is not busy, and room for one that is.
+# What `monarch help cluster` promises on an idle machine, and room for a busy one.
 WINDOW_S = 0.5 + 4.5
 # A hub that is lost has a successor after its silence, and a few trials.
 SUCCESSION_S = 8.0 + 4.5
@@ -109,7 +109,7 @@ def cluster(make_cluster):
 
 
 @pytest.mark.parametrize("node", [2, 0], ids=["a node", "the hub"])
-def test_what_one_node_writes_all_nodes_read(cluster, node):
+def test_a_write_on_one_node_is_read_by_all_nodes(cluster, node):
     first, second, third, *rest = sorted(cluster.sizes)
     place_of_report = cluster.folder / "report.json"
     with programs(cluster, "--report", str(place_of_report)) as start:
@@ -130,7 +130,7 @@ def test_what_one_node_writes_all_nodes_read(cluster, node):
     assert report["agent"]["agent_errors"] == 0
 
 
-def test_a_large_file_that_one_node_writes_all_nodes_read(make_cluster):
+def test_a_write_to_a_large_file_on_one_node_is_read_by_all_nodes(make_cluster):
     cluster = writable(make_cluster(NODES, files=2, mean_bytes=30 << 20))
     name = sorted(cluster.sizes)[0]
     with programs(cluster, "--set", "cold_open.mode=wait") as start:
@@ -232,7 +232,7 @@ def test_a_directory_that_one_node_changes_shows_its_times_on_all_nodes(cluster)
         seconds_until(shown, WINDOW_S)
 
 
-def test_marks_outlive_the_hub_that_was_to_tell_them(cluster):
+def test_marks_survive_the_death_of_the_hub_before_it_sent_them(cluster):
     first, second, *_ = sorted(cluster.sizes)
     with programs(cluster) as start:
         writers = started(cluster, start, range(NODES))
@@ -248,7 +248,7 @@ def test_marks_outlive_the_hub_that_was_to_tell_them(cluster):
 
 
 @pytest.mark.parametrize("node", [2, 0], ids=["a node", "the hub"])
-def test_the_last_that_is_written_before_an_agent_ends_all_nodes_read(cluster, node):
+def test_the_last_write_before_an_agent_ends_is_read_by_all_nodes(cluster, node):
     first = min(cluster.sizes)
     with programs(cluster) as start:
         writers = started(cluster, start, range(NODES))
@@ -262,7 +262,7 @@ def test_the_last_that_is_written_before_an_agent_ends_all_nodes_read(cluster, n
         soon(cluster, others, first, SUCCESSION_S)
 
 
-def test_a_node_that_comes_late_is_told_of_all_that_was_written(cluster):
+def test_a_node_that_joins_late_receives_all_marks(cluster):
     first, second, *_ = sorted(cluster.sizes)
     options = ("--set", "peers.join_timeout=3s")
     with programs(cluster, *options) as start:
@@ -283,7 +283,7 @@ def test_a_node_that_comes_late_is_told_of_all_that_was_written(cluster):
 
 
 @pytest.mark.parametrize("node", [1, 0], ids=["a node", "the hub"])
-def test_a_node_that_was_frozen_learns_what_was_written_meanwhile(cluster, node):
+def test_a_node_that_was_frozen_receives_the_marks_that_it_missed(cluster, node):
     first, second, *_ = sorted(cluster.sizes)
     with programs(cluster) as start:
         writers = started(cluster, start, range(NODES))
@@ -300,7 +300,7 @@ def test_a_node_that_was_frozen_learns_what_was_written_meanwhile(cluster, node)
         soon(cluster, writers, second, SUCCESSION_S)
 
 
-def test_what_is_written_while_files_are_on_their_way_is_read_by_all(make_cluster):
+def test_a_write_to_files_in_transfer_is_read_by_all_nodes(make_cluster):
     cluster = writable(make_cluster(NODES, files=400))
     chance = random.Random(11)
     little = ("--set", "peers.transit=1MiB")
@@ -317,7 +317,7 @@ def test_what_is_written_while_files_are_on_their_way_is_read_by_all(make_cluste
 
 
 @pytest.mark.root
-def test_a_node_that_was_cut_off_learns_what_was_written_meanwhile(
+def test_a_node_that_was_cut_off_receives_the_marks_that_it_missed(
     make_cluster, switched
 ):
     links = switched(NODES)

@@ -124,7 +124,17 @@ def test_wheel_has_the_native_parts_and_no_source_and_no_test(wheel: Path) -> No
 
     assert names >= NATIVE
     assert tops == {"monarch", f"{NAME}.data", f"{NAME}.dist-info"}
-    assert endings <= {".py", ".so", ".md", ".typed", ".html", ".css", ".json", ".j2"}
+    assert endings <= {
+        ".py",
+        ".so",
+        ".md",
+        ".svg",
+        ".typed",
+        ".html",
+        ".css",
+        ".json",
+        ".j2",
+    }
     assert not [name for name in names if "test" in name or "CMake" in name]
 
 

@@ -39,8 +39,8 @@ from integration.test_nodes_sharing import (  # noqa: F401
 )
 from integration.test_nodes_written import (  # noqa: F401
     cluster,
-    test_a_node_that_comes_late_is_told_of_all_that_was_written,
-    test_what_one_node_writes_all_nodes_read,
+    test_a_node_that_joins_late_receives_all_marks,
+    test_a_write_on_one_node_is_read_by_all_nodes,
 )
 from monarch.codec import Codec
 from monarch.native import codec_library

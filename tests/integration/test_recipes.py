@@ -14,36 +14,17 @@ import pytest
 import yaml
 
 from support.dataset import Dataset
+from support.stand_ins import path_with_stand_ins
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "configs" / "recipes"
 SCRIPTS = sorted(RECIPES.glob("*.sh"))
-# Each runs what it is given on this node, as one of one.
-SRUN = 'while [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"\n'
-MPIEXEC = (
-    'if [ "$1" = --version ]; then echo "$MPI_VERSION"; exit; fi\n'
-    'echo "mpiexec $*"\n'
-    'while [ "$1" != monarch ]; do shift; done\nexec "$@"\n'
-)
-APPTAINER = (
-    'echo "apptainer $*; $APPTAINER_BIND"\nshift\n'
-    'while [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec "$@"\n'
-)
 
 
 @pytest.fixture
 def played(tmp_path: Path, monarch_command: Path, dataset: Dataset) -> dict[str, str]:
     """An environment in which srun, mpiexec and others are played."""
-    commands = tmp_path / "commands"
-    commands.mkdir()
-    texts = {"srun": SRUN, "mpiexec": MPIEXEC, "apptainer": APPTAINER}
-    texts |= {name: f'echo "{name} $*"\n' for name in ("scontrol", "docker", "bwrap")}
-    for name, text in texts.items():
-        (commands / name).write_text(f"#!/bin/sh\n{text}")
-        (commands / name).chmod(0o755)
-    (commands / "monarch").symlink_to(monarch_command)
-    # The last one has a `python`, which Debian lacks outside of environments.
-    path = f"{commands}:{os.environ['PATH']}:{Path(sys.executable).parent}"
+    path = path_with_stand_ins(tmp_path, monarch_command)
     return os.environ | {"DATASET": str(dataset.root), "PATH": path}
 
 
@@ -106,34 +87,6 @@ def test_each_recipe_is_in_the_guide_of_configs() -> None:
 
     files = (path for path in RECIPES.rglob("*") if path.is_file())
     assert named == {str(path.relative_to(RECIPES)) for path in files}
-
-
-def readme_commands(title: str) -> list[str]:
-    """The commands of a section of README, those of several lines as one."""
-    section = (ROOT / "README.md").read_text().split(f"\n## {title}\n")[1]
-    lines = re.findall(r"^ {4}(.*)$", section.split("\n## ")[0], re.MULTILINE)
-    return re.split(r"\n(?! )", "\n".join(lines))
-
-
-@pytest.mark.usefixtures("run_root")
-@pytest.mark.parametrize(
-    ("title", "count"), [("Is this node fit", 2), ("Containers", 3)]
-)
-def test_commands_of_readme_about_doctor_and_containers_run(
-    played: dict[str, str], dataset: Dataset, tmp_path: Path, title: str, count: int
-) -> None:
-    (tmp_path / "job.yaml").write_text(f"datasets: [{{path: {dataset.root}}}]\n")
-    (tmp_path / "train.py").write_text("print('trained')\n")
-    (tmp_path / "local").mkdir()
-    commands = readme_commands(title)
-
-    assert len(commands) == count
-    for command in commands:
-        here = command.replace("/pfs/imagenet", str(dataset.root))
-        here = here.replace("200GiB:/local", f"1MiB:{tmp_path}/local")
-        done = run(["-c", here.replace("8GiB", "1MiB")], tmp_path, played)
-        assert done.returncode == 0, done.stdout
-        assert re.search("can stage here|trained|(docker|bwrap) .*shim.so", done.stdout)
 
 
 # -- Slurm --------------------------------------------------------------------------

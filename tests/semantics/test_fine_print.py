@@ -1,4 +1,4 @@
-"""The limits that README's fine print tells: each sentence is what happens."""
+"""Fine print on writes and names of files: each sentence is what happens."""
 
 import os
 import shutil
@@ -15,9 +15,9 @@ LONG = ("d" * 200,) * 5
 
 
 def test_open_before(under: Under, tree: Path) -> None:
-    """A descriptor that was opened before the first write to its file keeps the
-    contents of that moment; its mode, owner and times follow the origin as long as the
-    file has one of its names, unless its whole path has 1,024 bytes or more
+    """A descriptor opened before the first write to its file keeps the old bytes. Its
+    mode, owner and times follow the origin while the file keeps a name of the scan and
+    its path has < 1,024 bytes
     """
     tree.joinpath(*LONG).mkdir(parents=True)
     tree.joinpath(*LONG, "f").touch(0o644)
@@ -53,7 +53,7 @@ assert tier(fd) and os.fstat(fd).st_mode & 0o777 != 0o640
 
 
 def test_failed_removal(under: Under, tree: Path) -> None:
-    """An unlink or rename that fails has marked its file all the same, and reads the
+    """An unlink or rename that fails still marks its file, which is then read from the
     origin
     """
     (tree / "sub").chmod(0o555)
@@ -73,8 +73,8 @@ assert redirected(D + "/a.bin")
 
 
 def test_paths_of_the_origin(under: Under, tree: Path) -> None:
-    """`..` over a link or an unknown name, and names of 1,024 bytes or more below a
-    root, or with the working directory that they are relative to, go to the origin
+    """Paths with `..` after a link or an unknown name go to the origin, as do names of
+    1,024 bytes or more below a root or with their working directory
     """
     (tree / "folder").symlink_to("sub")
     above = tree.joinpath(*LONG)
@@ -95,11 +95,12 @@ assert redirected("a.bin") and not redirected(short)
 
 
 def test_lost_name(under: Under, tree: Path) -> None:
-    """A change by a redirected descriptor, or by its name in `/proc`, of a file that
-    has lost the names of the scan meanwhile, by a rename too, or whose whole path has
-    1,024 bytes or more, or is out of reach of the process, fails with `ESTALE`, and
-    touches nothing else; so does a read by that name in `/proc`, opened anew, if the
-    file was written to or its agent has ended
+    """A change through a redirected descriptor, or its name in `/proc`, fails with
+    `ESTALE` if the file lost the names of the scan, also by a rename, or its path is
+    out of reach or >= 1,024 bytes
+
+    Reopening such a name in `/proc` to read fails with `ESTALE`, too, if the file was
+    written to or its agent has ended. Neither failure touches another file
     """
     tree.joinpath(*LONG).mkdir(parents=True)
     (tree / "far").mkdir(0o700)
@@ -157,8 +158,10 @@ for end in (fd, far) if os.geteuid() == 65534 else (fd,):
 
 def test_spawn_actions(under: Under, tree: Path) -> None:
     """An action of `posix_spawn` that opens a redirected descriptor by its name in
-    `/proc` reads the Replica, also after a write; as root, one that opens the name of
-    an earlier action's descriptor writes to the Replica, and that is lost
+    `/proc` reads the Replica, also after a write
+
+    As root, an action of `posix_spawn` that opens an earlier action's descriptor by its
+    name in `/proc` writes to the Replica, and the write is lost
     """
     under("""
 fd = os.open(D + "/spare.bin", os.O_RDONLY)
@@ -189,7 +192,7 @@ assert os.read(out, 3) == old != b"NEW"
 
 def test_lost_program(under: Under, tree: Path) -> None:
     """A redirected descriptor of a file that has lost the names of the scan cannot be
-    executed: `EACCES`
+    executed (`EACCES`)
     """
     shutil.copy("/bin/true", tree / "program")
     under("""
@@ -209,8 +212,8 @@ else:
 
 
 def test_full_table(under: Under) -> None:
-    """A process that has no free descriptor cannot change a file by a redirected one:
-    `ESTALE`, or `EROFS` by its name in `/proc`
+    """A process without a free descriptor cannot change a file through a redirected
+    one: `ESTALE`, or `EROFS` by its name in `/proc`
     """
     under("""
 import resource
@@ -242,9 +245,9 @@ assert os.stat(D + "/spare.bin").st_mode & 0o777 == 0o600
 
 
 def test_removed_file(under: Under) -> None:
-    """Once a program of the job has removed a file's last name, or its agent has ended
-    and its names are gone, `fstat` of a redirected descriptor shows the inode and
-    device of the Replica, because the file's own number may be another's
+    """`fstat` of a redirected descriptor shows the Replica's inode and device once the
+    job has removed the file's last name, or once the agent has ended and the file's
+    names are gone
     """
     under("""
 fds = [os.open(D + name, os.O_RDONLY) for name in ("/spare.bin", "/a.bin")]
@@ -262,7 +265,7 @@ assert os.path.samestat(seen[1], origin[1]) and seen[1].st_nlink == 1
 
 
 def test_links_of_others(under: Under, tree: Path) -> None:
-    """its link count and other metadata are those of the scan until it is written to"""
+    """Its link count and other metadata are those of the scan until it is written to"""
     os.link(tree / "spare.bin", tree.parent / "outside-link")
     (tree / "spare.bin").chmod(0o644)
     under("""
@@ -298,10 +301,9 @@ def statx(mask, path="", fd=-100):
 
 
 def test_statx(under: Under) -> None:
-    """A statx that asks for no more than the basic fields gets these, without
-    attributes or mount; one that asks for more, such as the time of birth (Rust's
-    default), goes to the origin, but by a redirected descriptor it gets the basic
-    fields
+    """A statx for the basic fields returns these, without attributes or mount. For
+    more, such as the birth time (Rust's default), it goes to the origin, except on a
+    redirected descriptor
     """
     under(
         STATX
@@ -319,8 +321,8 @@ for more in (0x800, 0x1000):
 
 
 def test_own_path_of_a_target(under: Under, tree: Path) -> None:
-    """A file to which a link leads is the origin's where a program opens it by a path
-    outside of the datasets
+    """The target of a link is read from the origin if a program opens it by a path
+    outside the datasets
     """
     under("""
 assert redirected(D + "/outer")

@@ -1,4 +1,4 @@
-"""The limits that README's fine print tells of listings and of missing names."""
+"""Fine print on listings and missing names: each sentence is what happens."""
 
 import os
 import time
@@ -9,8 +9,8 @@ Under = Callable[..., None]
 
 
 def test_left_out(settled: Under) -> None:
-    """A directory is listed by the origin, and its missing names are looked up there,
-    if the scan left out any of its names
+    """The origin lists a directory and looks up its missing names if the scan left out
+    any of its names
     """
     settled("""
 assert "new" not in os.listdir(D) and not os.path.exists(D + "/new")
@@ -20,7 +20,7 @@ assert "new" in os.listdir(D) and os.path.exists(D + "/new")
 
 
 def test_not_settled(tree: Path, looking: Under) -> None:
-    """or if it had changed less than two seconds before the scan"""
+    """or if it changed less than two seconds before the scan"""
     ahead_s = time.time() + 60  # a job may take longer than two seconds to start
     os.utime(tree / "sub", (ahead_s, ahead_s))
     looking("""
@@ -47,8 +47,7 @@ assert listed("raw") and there("raw")
 
 def test_odd_names(settled: Under) -> None:
     """Missing names that begin with a dot, or have other characters than letters,
-    digits and ._-+=,@, are looked up at the origin: servers treat some of these in
-    their own way
+    digits and ._-+=,@, are looked up at the origin: servers may treat them specially
     """
     settled("""
 assert listed("b.bin") and not there("plain")
@@ -60,8 +59,8 @@ for name in (".hidden", "with space", "tilde~1", "colon:x", "\\u00e4", "dot."):
 
 
 def test_case(settled: Under) -> None:
-    """Before its first missing name is denied, each directory is asked once for a name
-    that it has, in the other case
+    """Before the first missing name of a directory is denied, the origin is asked once
+    for one of its names in the other letter case
     """
     settled("""
 assert not there("B.BIN") and not there("other")
@@ -71,7 +70,7 @@ soon(lambda: there("B.BIN"))
 
 
 def test_libc(settled: Under) -> None:
-    """glob, scandir, ftw, nftw and fts of libc itself list directories at the origin"""
+    """glob, scandir, ftw, nftw and fts of libc list directories at the origin"""
     settled("""
 assert not listed("new")
 come("new")
@@ -93,7 +92,7 @@ assert (D + "/sub/new").encode() in seen
 
 
 def test_attributes(settled: Under) -> None:
-    """Extended attributes are read at the origin, also those that are not there"""
+    """Extended attributes are read at the origin, also missing ones"""
     settled("""
 assert "user.new" not in os.listxattr(D + "/sub/b.bin")
 try:

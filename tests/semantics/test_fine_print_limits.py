@@ -1,4 +1,4 @@
-"""README's fine print of odd programs and places: each sentence is what happens."""
+"""Fine print on odd programs and places: each sentence is what happens."""
 
 import json
 import subprocess
@@ -55,10 +55,12 @@ assert redirected(D + "/other.bin") and plain("cat", D + "/other.bin") == b"new"
 
 @pytest.mark.root
 def test_other_rights(under: Under, tree: Path) -> None:
-    """After a change of user or group id, groups or file capabilities a process reads
-    the origin only, as does one that starts with other ids or groups, or fewer of these
-    capabilities, than the agent; what it writes is marked. What is then started as
-    another user cannot reach the run directory: it is outside.
+    """After a change of ids, groups or file capabilities a process reads the origin
+    only, as does one that starts with other ids or groups, or fewer of these
+    capabilities, than the agent
+
+    Its writes are marked. A program that it starts as another user cannot reach the run
+    directory and is outside the job
     """
     for name in ("small.bin", "other.bin"):
         (tree / name).write_bytes(b"small")
@@ -69,9 +71,8 @@ def test_other_rights(under: Under, tree: Path) -> None:
 
 @pytest.mark.root
 def test_mount_below(under: Under, tree: Path) -> None:
-    """Where something is mounted on a catalogued name below a root, each open and stat
-    below that root asks the kernel first which file is meant, in the processes that see
-    the mount
+    """Processes that see a mount on a catalogued name below a root ask the kernel at
+    each open and stat below that root which file is meant
     """
     (tree.parent / "other").mkdir()
     under("""
@@ -119,10 +120,12 @@ ALLOWED = [
 
 
 def test_seccomp(under: Under, tree: Path, program: Program) -> None:
-    """A program that a seccomp filter ends at system calls which it does not expect
-    must allow, beside those of open, stat and close, statx, readlinkat, fcntl,
-    ftruncate, getcwd, getpid, getuid and geteuid; to wait for a copy clock_gettime,
-    futex and poll; in a child of fork getegid, getgroups and capget
+    """A seccomp filter that kills on unexpected calls must allow, beside those of open,
+    stat and close: statx, readlinkat, fcntl, ftruncate, getcwd, getpid, getuid and
+    geteuid
+
+    For the wait for a copy it must allow clock_gettime, futex and poll; in a child of
+    fork also getegid, getgroups and capget
     """
     for number in range(len(ALLOWED) + 1):
         (tree / f"cold{number}").write_text("x")
@@ -156,7 +159,7 @@ def test_cancellation(board: Board, program: Program) -> None:
 
 
 def test_invalid_pointer(under: Under) -> None:
-    """A path pointer that is not valid may crash the program where the kernel says
+    """An invalid path pointer may crash the program where the kernel returns
     `EFAULT`
     """
     under("""
@@ -172,8 +175,8 @@ assert subprocess.run([sys.executable, "-c", code]).returncode == -11
 
 
 def test_output_in_a_root(tree: Path, line: Line) -> None:
-    """A file of a dataset to which a descriptor of `monarch run` itself leads, open for
-    writing (`monarch run ... > FILE`), is the origin's for the whole job
+    """A file of a dataset that `monarch run` itself has open for writing (`monarch run
+    ... > FILE`) is read from the origin for the whole job
     """
     shell = 'for f; do (exec >&2 3<"$f"; readlink /proc/self/fd/3); done'
     files = [str(tree / "spare.bin"), str(tree / "a.bin")]
@@ -209,9 +212,9 @@ assert redirected(unseen) and plain("cat", unseen) == b"NEW"  # not active eithe
 
 
 def test_address_space(under: Under, tmp_path: Path) -> None:
-    """Where the address space is limited (`ulimit -v`) and the segments take more than
-    an eighth of it, a process reads the origin, and the report names it as not active;
-    what it writes is seen, unless the segments find no room
+    """With `ulimit -v`, a process reads the origin if the segments take more than an
+    eighth of the limit; the report names it as not active. Its writes are seen, unless
+    the segments do not fit
     """
     report = tmp_path / "report.json"
 
@@ -223,9 +226,7 @@ def test_address_space(under: Under, tmp_path: Path) -> None:
 
 
 def test_removed_directory(tree: Path, line: Line) -> None:
-    """In a working directory that has been removed, `monarch run` refuses relative
-    paths only
-    """
+    """In a removed working directory, `monarch run` refuses relative paths only"""
     gone = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
 
     def run(*words: str) -> "subprocess.CompletedProcess[str]":
@@ -242,7 +243,7 @@ def test_removed_directory(tree: Path, line: Line) -> None:
 
 
 def test_faketime(tree: Path, line: Line, tool: Tool) -> None:
-    """Under `faketime` the times of staged files are the origin's; Monarch keeps the
+    """Under `faketime`, the times of staged files are the origin's; Monarch keeps the
     kernel's time
     """
     code = "import os, sys, time; print(os.stat(sys.argv[1]).st_mtime, time.time())"

@@ -1,4 +1,4 @@
-"""README's fine print of Tiers and roots that fail: each sentence is what happens."""
+"""Fine print on Tiers and roots that fail: each sentence is what happens."""
 
 import errno
 import select
@@ -83,8 +83,8 @@ tell(number, os.waitpid(pid, 0)[1])
 def test_errors_and_delays(
     tree: Path, run_root: Path, monarch_command: Path, medium: CountFs
 ) -> None:
-    """but an error under a file that was open already, or mapped, reaches the program,
-    and an open that the Tier never answers waits as long as the Tier does
+    """An error under a file that was open or mapped already reaches the program, and an
+    open that the tier never answers waits as long as the tier does
     """
     run = [str(monarch_command), "run", "-q", "--data", str(tree)]
     run += ["--tier", f"ssd:8MiB:{medium.root}", "--set", "cold_open.mode=wait", "--"]
@@ -142,9 +142,8 @@ assert 0.9 < first < 3 and 1.3 * first < second < 6, (first, second)
 def test_hung_root(
     tree: Path, under: Callable[..., None], mount_counted: Callable[[Path], CountFs]
 ) -> None:
-    """an open there goes to the origin after a second without an answer, or after twice
-    the longest that this origin took so far, at most four seconds, and is as late as
-    the origin is
+    """its opens go to the origin after 1 s without an answer, or twice its longest
+    answer so far, at most 4 s, and then last as long as the origin takes
     """
     (tree / "one-name.bin").write_bytes(b"FUSE: only files with one name are served")
     root = mount_counted(tree).root
@@ -154,7 +153,7 @@ def test_hung_root(
 
 
 def test_landlock(under: Callable[..., None]) -> None:
-    """Rules that a process sets itself by Landlock do not hold for what is staged"""
+    """Landlock rules that a process sets for itself do not apply to staged files"""
     under("""
 fd = os.open(D + "/spare.bin", os.O_RDONLY)
 assert tier(fd)

@@ -1,4 +1,4 @@
-"""README's fine print of what is not seen: each sentence is what happens."""
+"""Fine print on writes that are not seen: each sentence is what happens."""
 
 import ctypes
 import errno
@@ -83,9 +83,10 @@ PROGRAMS: dict[str, Callable[[Program, Path, Path], list[str]]] = {
 def test_programs_without_monarch(
     under: Under, tree: Path, program: Program, run_root: Path, way: str
 ) -> None:
-    """What is written by programs in which Monarch does not work is not seen: static,
-    setuid, 32-bit and Go programs, those in a container without the run directory, raw
-    system calls, io_uring, `MONARCH_STAGING_DISABLE=1`
+    """Programs without Monarch: static, setuid, 32-bit and Go programs, containers
+    without the run directory, `MONARCH_STAGING_DISABLE=1`
+
+    Calls that bypass the Shim: raw system calls, io_uring
     """
     if way in ("setuid", "container") and os.geteuid() != 0:
         pytest.skip("needs root")
@@ -164,10 +165,10 @@ os.write(int.from_bytes(event[16:20], "little"), b"NEW")
 
 @pytest.mark.parametrize("way", WAYS)
 def test_other_ways(under: Under, tree: Path, program: Program, way: str) -> None:
-    """Nor is what a program writes by functions that it has found in libc itself
-    (`dlsym` on a handle of `libc.so.6`, libraries loaded with `RTLD_DEEPBIND` or by
-    `dlmopen`), by a descriptor from outside the job, or by what writes for it: utmp,
-    acct, fanotify, `gmon.out`
+    """functions found in libc itself (`dlsym` on a handle of `libc.so.6`,
+    `RTLD_DEEPBIND`, `dlmopen`), descriptors from outside the job
+
+    Writes of the system for a program: utmp, acct, fanotify, `gmon.out`
     """
     if way in ("acct", "fanotify") and os.geteuid() != 0:
         pytest.skip("needs root")
@@ -210,9 +211,8 @@ def need_accounting() -> None:
 def test_link_led_elsewhere_and_back(
     under: Under, tree: Path, program: Program
 ) -> None:
-    """A call by path through a link outside of the dataset that another process leads
-    elsewhere and back while the call is made is seen where the link leads before and
-    after
+    """A call through a link outside the dataset that another process retargets and
+    restores meanwhile counts for the link's target before and after the call
     """
     link, tracer = tree.parent / "link", program("led_back.c")
     link.symlink_to(tree / "spare.bin")
@@ -233,8 +233,8 @@ assert redirected(away) and os.stat(away).st_size == 50_000
 def test_mount_from_outside(
     under: Under, tree: Path, program: Program, by: str
 ) -> None:
-    """A mount by a program outside the job, or by a static one, is seen by programs
-    that start after it in another mount namespace; in the agent's own it is not seen
+    """A mount by a static program, or one outside the job, is seen by programs that
+    start after it in another mount namespace. In the agent's own it is not seen
     """
     mounter = [str(program("unseen.c", "-static")), "mount"]
     run = {"outside": "plain(*mounter, D)", "static": "subprocess.run([*mounter, D])"}
@@ -305,9 +305,7 @@ assert ino != os.fstat(fd).st_ino
 def test_other_mount(
     under: Under, tree: Path, mount_counted: Callable[..., CountFs]
 ) -> None:
-    """What a program writes by another mount of the same files that has another device
-    number
-    """
+    """Other names: a mount of the same files with another device number"""
     other = mount_counted(tree, writable=1).root
 
     unseen(under, tree, f"open({str(other / 'spare.bin')!r}, 'r+b').write(b'NEW')")
@@ -316,9 +314,7 @@ def test_other_mount(
 def test_other_name_without_link_counts(
     under: Under, tree: Path, mount_counted: Callable[..., CountFs]
 ) -> None:
-    """or by another name of a file on a FUSE file system that tells no link counts, is
-    not seen
-    """
+    """any name on FUSE without link counts"""
     os.link(tree / "spare.bin", tree / "name.bin")
     root = mount_counted(tree, no_links=1, writable=1).root
 
@@ -328,7 +324,7 @@ def test_other_name_without_link_counts(
 def test_other_case(
     under: Under, tree: Path, mount_counted: Callable[..., CountFs]
 ) -> None:
-    """nor is a name in other letters on one that ignores their case"""
+    """a name in other letters where case is ignored"""
     root = mount_counted(tree, no_links=1, fold=1, writable=1).root
 
     unseen_below(under, tree, root, "SPARE.bin")

@@ -1,4 +1,4 @@
-"""What README's Semantics table says of large files, in the same words."""
+"""Promises on large files, in the words of the page on semantics."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ assert first + second == os.pread(fd, 2000, 0)
 
 
 def test_large_file_changed(under: Under, tree: Path) -> None:
-    """a large file that has changed gives the origin's bytes from the next read on"""
+    """a changed large file returns the origin's bytes from the next read on"""
     under(
         """
 fd = os.open(D + "/shard.bin", os.O_RDONLY)

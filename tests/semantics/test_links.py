@@ -113,8 +113,8 @@ os.symlink("../store/new", D + "/file")""",
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_changed(under: Under, linked: Path, change: str) -> None:
-    """a program that writes to the target of a link, retargets it, or replaces what it
-    passes is seen at once
+    """a write to a link's target, a retargeted link or a replaced part of its path is
+    seen at once
     """
     under(f"""
 STORE = os.path.dirname(D) + "/store"
@@ -145,7 +145,9 @@ os.rename(STORE + "/other", STORE + "/sub")""",
 
 @pytest.mark.parametrize("change", HOPS.values(), ids=HOPS)
 def test_passed(under: Under, linked: Path, change: str) -> None:
-    """so is what becomes of a directory or link that it passes, inside or outside"""
+    """so is a change of a directory or link on the path of a link, inside or outside
+    the root
+    """
     other = linked.parent / "store" / "other"
     other.mkdir()
     (other / "c.bin").write_text("other")
@@ -159,8 +161,8 @@ assert open(D + "/chain").read() == "other"
 
 
 def test_not_followed(under: Under, linked: Path) -> None:
-    """a link to the root, to a directory above it or above the link, and to what the
-    kernel generates is left to the origin
+    """a link to the root, to a directory above it or above the link, and to files that
+    the kernel generates is left to the origin
     """
     (linked / "up").symlink_to("..")
     (linked / "self").symlink_to(".")
@@ -176,7 +178,7 @@ assert open(D + "/self/spare.bin").read() == "s" * 10_000
 
 
 def test_inside(under: Under, linked: Path) -> None:
-    """with links: inside those that leave the root are left to the origin"""
+    """with links: inside, links that leave the root are left to the origin"""
     under(
         """
 assert redirected(D + "/inner") and not redirected(D + "/file")

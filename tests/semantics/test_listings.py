@@ -1,4 +1,4 @@
-"""What README promises of listings and of missing names."""
+"""Promises on listings and missing names, in the words of the page on semantics."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ assert before == subprocess.check_output([sys.executable, "-c", code, D + "/sub"
 
 
 def test_missing_name(settled: Under) -> None:
-    """a name that is not there is denied without the origin"""
+    """a missing name is denied without asking the origin"""
     settled("""
 assert not there("new")
 come("new")

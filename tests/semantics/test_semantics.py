@@ -1,4 +1,4 @@
-"""What README's Semantics table says, row by row, in the same words."""
+"""The promises of the page on semantics, row by row, in the same words."""
 
 import ast
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-README = HERE.parents[1] / "README.md"
+PAGE = HERE.parents[1] / "monarch" / "pages" / "semantics.md"
 Under = Callable[..., None]
 FILES = (
     *("test_semantics", "test_writes", "test_large_files", "test_listings"),
@@ -20,8 +20,8 @@ FILES = (
 
 
 def rows() -> list[str]:
-    """The first cells of README's Semantics table."""
-    table = README.read_text().split("## Semantics")[1].split("\n## ")[0]
+    """The first cells of the table of promises."""
+    table = PAGE.read_text().split("\n## Promises\n")[1].split("\n## ")[0]
     cells = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
     return [cell.replace("`", "") for cell in cells[2:]]
 
@@ -272,9 +272,7 @@ except PermissionError:
 
 @pytest.mark.root
 def test_mounts(under: Under, tree: Path) -> None:
-    """a mount below or above a root is seen by the processes that it covers something
-    for
-    """
+    """a mount below or above a root is seen by the processes whose paths it covers"""
     under("""
 assert redirected(D + "/sub/b.bin")
 other = os.path.dirname(D) + "/other"
@@ -360,7 +358,7 @@ assert pages[:] == bytes(range(256)) * 400 and os.pread(fd, 3, 0) == bytes(range
 
 
 def test_cleared_tier(under: Under, tree: Path) -> None:
-    """who clears a Tier's directory loses no dataset"""
+    """deleting a Tier's directory loses no data"""
     before = (tree / "a.bin").read_bytes()
     under("""
 fd = os.open(D + "/a.bin", os.O_RDONLY)
@@ -374,7 +372,7 @@ with open(D + "/a.bin", "rb") as file:
 
 
 def test_no_descriptors(under: Under) -> None:
-    """descriptors are never kept by Monarch in a program"""
+    """Monarch keeps no descriptor in a program"""
     under("""
 assert redirected(D + "/a.bin")
 listing = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)

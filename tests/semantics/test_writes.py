@@ -1,4 +1,4 @@
-"""What programs write is read from then on: rows of README's table, in its words."""
+"""Promises on writes, in the words of the page on semantics."""
 
 import subprocess
 from collections.abc import Callable
@@ -25,7 +25,7 @@ assert redirected(D + "/a.bin")
 
 
 def test_any_name(under: Under) -> None:
-    """what is written by any name, link or inherited descriptor is read from then on"""
+    """a write by any name, link or inherited descriptor is read from then on"""
     under("""
 def read(name):
     with open(D + name, "rb") as file:
@@ -47,7 +47,7 @@ assert read("/spare.bin") == (False, b"NEW")
 
 
 def test_inherited_output(tree: Path, line: Callable[..., list[str]]) -> None:
-    """what is written by any name, link or inherited descriptor is read from then on"""
+    """a write by any name, link or inherited descriptor is read from then on"""
     with open(tree / "spare.bin", "r+b") as output:
         shell = ["sh", "-c", f"printf NEW; head -c3 '{tree}/spare.bin' >&2"]
         done = subprocess.run(
@@ -96,7 +96,7 @@ with open(D + "/sub2/b.bin", "rb") as file:
 
 
 def test_new_name(under: Under) -> None:
-    """a name created during the job is the origin's business"""
+    """a name created during the job is handled by the origin"""
     under("""
 before = os.stat(D).st_mtime_ns
 with open(D + "/new", "w") as file:
@@ -111,7 +111,9 @@ assert redirected(D + "/a.bin")
 
 
 def test_early_start(under: Under, tree: Path) -> None:
-    """a program that starts before its datasets are indexed is served once they are"""
+    """a program may start before indexing ends and is served as soon as the index is
+    ready
+    """
     under(
         """
 with open(D + "/spare.bin", "w") as file:

@@ -1,228 +1,112 @@
-"""What README promises is tested, in the same words."""
+"""The documents: their lengths, links, commands, topics and picture."""
 
-import ast
 import re
 import shlex
-from pathlib import Path
+import xml.etree.ElementTree as ElementTree
 
 import click
 import pytest
 
 from monarch import cli
+from monarch.cli.help import topics
+from support.documents import DOCUMENTS, PAGES, ROOT, anchors, code, links
 
-ROOT = Path(__file__).parents[2]
-TESTS = ROOT / "tests"
-# Sentences of the fine print, or parts of them, that tests of other topics show. All
-# others are the docstrings of tests in tests/semantics/test_fine_print*.py.
-ELSEWHERE = {
-    "programs that monarch run has started without staging after a warning": [
-        "integration/test_launcher_failure.py::test_agent_that_cannot_is_one_warning",
-    ],
-    "Of a program that starts before its datasets are indexed, changes of more than "
-    "some thousand files on the file system of a dataset let that whole root pass "
-    "through": [
-        "integration/test_late_attach.py::"
-        "test_more_changes_than_the_table_takes_let_the_root_pass_through",
-    ],
-    "so does, on overlays and FUSE, a change of a file that has got another inode "
-    "number": [
-        "integration/test_late_attach.py::"
-        "test_file_that_has_got_another_inode_lets_its_root_pass_through",
-    ],
-    "On overlays and FUSE, where inode numbers may change, a write that the "
-    "kernel's path does not tell lets the whole root pass through": [
-        "integration/test_unknown_names.py::"
-        "test_write_that_identity_cannot_resolve_lets_the_root_pass",
-    ],
-    "On overlays and FUSE directories are listed by the origin after the first change "
-    "of a file in a dataset": [
-        "integration/test_directories.py::"
-        "test_a_directory_that_may_differ_is_the_origins",
-    ],
-    "In a process that sees other mounts than the agent, each open and stat by a link "
-    "of a dataset with links that leave it asks the kernel first which file is meant": [
-        "property/test_adversary.py::test_every_name_shows_what_the_kernel_shows",
-    ],
-    "A node on which links lead to other files than on the first node, or nowhere, "
-    "works alone": [
-        "integration/test_nodes_links.py::"
-        "test_a_node_with_other_targets_works_alone_and_says_so",
-    ],
-    "On overlays and FUSE a file that has several names is read from the origin": [
-        "integration/test_unknown_names.py::"
-        "test_file_with_several_names_is_the_origins_where_inodes_may_change",
-    ],
-    "Where a Tier knows no O_DIRECT (tmpfs before Linux 6.6) a Replica is opened "
-    "without": [
-        "integration/test_shim_situations.py::"
-        "test_direct_open_is_served_by_a_tier_that_knows_none",
-    ],
-    "In a container without /proc a process cannot compare its rights with the "
-    "agent's, and reads the origin": [
-        "integration/test_containers.py::"
-        "test_program_in_a_container_without_proc_is_not_active_and_the_report_says_so",
-    ],
-    "In another user namespace (rootless containers) a process is served if the "
-    "agent has no capabilities and the number of groups is the agent's": [
-        "integration/test_shim_rights.py::"
-        "test_process_in_another_user_namespace_is_served_with_equal_rights_only",
-    ],
-    "With --index, directories and links are compared with the dataset": [
-        "unit/test_catalog_saved.py::test_a_changed_directory_is_stale_and_named",
-        "unit/test_catalog_saved.py::"
-        "test_a_link_that_changed_in_the_second_of_the_scan_is_noticed",
-    ],
-    "files when they are copied, or one by one beside the job: until then a stat of a "
-    "file is the origin's": [
-        "integration/test_index_command.py::"
-        "test_a_file_that_changed_in_place_since_is_shown_as_it_is",
-        "integration/test_provisional.py::"
-        "test_file_that_was_not_looked_at_in_this_job_is_the_origins",
-        "integration/test_late_start.py::"
-        "test_files_of_an_index_are_compared_beside_the_job",
-    ],
-    "After its agent has ended or died a program reads the origin, and marks for the "
-    "next agent of the job as soon as there is one": [
-        "integration/test_agents_in_turn.py::"
-        "test_what_is_written_is_seen_beside_the_next_agent",
-    ],
-    "What it opened or mapped for writing before that is from outside the job "
-    "until the program opens or changes another file": [
-        "integration/test_agents_in_turn.py::"
-        "test_file_that_is_open_for_writing_is_seen_by_the_next_call",
-    ],
-    "What it changes by path after its agent has ended, programs of the next agent do "
-    "not see": [
-        "integration/test_agents_in_turn.py::"
-        "test_what_a_program_without_a_free_descriptor_changes_is_not_seen",
-    ],
-    "A program that it starts from then on takes a Replica of that agent that it "
-    "inherits for a file of its own, and what is written to that is lost": [
-        "integration/test_agent_leftovers.py::"
-        "test_program_that_is_started_after_its_agent_knows_no_replicas",
-    ],
-    "Before there is a next agent, children of such a program are not seen if they do "
-    "not keep its environment": [
-        "integration/test_agents_in_turn.py::"
-        "test_child_without_its_environment_is_not_seen_between_two_agents",
-    ],
-    "A root that hangs holds up only itself": [
-        "integration/test_hung_parts.py::"
-        "test_a_root_that_hangs_holds_up_no_open_of_another_root",
-    ],
-    "A Tier that fails or hangs is no longer used; its files are read from the "
-    "origin or staged in another": [
-        "integration/test_hung_parts.py::"
-        "test_a_tier_that_fails_is_withdrawn_and_its_files_are_staged_elsewhere",
-    ],
-    "A name with a size, time or inode that cannot be right (a time after 2262, an "
-    "inode 0) is left to the origin": [
-        "integration/test_one_bad_part.py::"
-        "test_files_with_absurd_times_are_left_to_the_origin_and_the_rest_is_staged",
-        "unit/test_scan_absurd.py::test_an_absurd_value_leaves_one_file_to_the_origin",
-    ],
-    "With retain a copy is recognised by path, inode, size and times, not by "
-    "content: another image of a file system, mounted at the same place with the "
-    "same of all these, is served the bytes of the first": [
-        "integration/test_hazards.py::"
-        "test_a_retained_copy_is_recognised_by_its_identity_not_by_its_content",
-        "integration/test_agent_faults.py::"
-        "test_what_changed_between_jobs_is_not_adopted",
-    ],
-    "run monarch clean --retained before": [
-        "integration/test_agent_verbs.py::"
-        "test_clean_removes_what_was_retained_only_if_asked",
-    ],
-    "The monarch run that waits for the report ends by the signal that has ended "
-    "the program": [
-        "integration/test_launcher_exit.py::test_death_by_signal_is_the_programs",
-    ],
-    "but its wait status does not say that a core was dumped: the program's core is "
-    "the only one": [
-        "integration/test_launcher_limits.py::test_the_only_core_is_the_programs",
-    ],
+LINES_MAX = {
+    "README.md": 300,
+    "ARCHITECTURE.md": 250,
+    "configs/README.md": 150,
+    "CONTRIBUTING.md": 80,
 }
-
-
-def plain(text: str) -> str:
-    """A text without marks, the width of its lines, and its last stop."""
-    return " ".join(text.replace("`", "").split()).rstrip(".").lower()
-
-
-def fine_print() -> list[str]:
-    """The sentences of README's fine print, as they are listed."""
-    text = (ROOT / "README.md").read_text().split("\nThe fine print,")[1]
-    items = text.split("\n## ")[0].split("\n- ")[1:]
-    return [plain(item) for item in items]
-
-
-def shown() -> list[str]:
-    """What tests say that they show of it, the longest first."""
-    files = sorted((TESTS / "semantics").glob("test_fine_print*.py"))
-    docstrings = [
-        ast.get_docstring(node)
-        for file in files
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    ]
-    parts = {plain(text) for text in (*docstrings, *ELSEWHERE) if text}
-    return sorted(parts, key=len, reverse=True)
+COLUMNS_MAX = 100
+TOPICS = {
+    *("configuration", "cluster", "frameworks", "semantics", "large-files"),
+    *("packed-tiers", "loader", "stores", "hints", "report", "containers", "security"),
+    *("troubleshooting", "performance"),
+}
+NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
 
 def commands(text: str) -> list[list[str]]:
-    """The `monarch` commands in the code of a page, without what is around them."""
-    found = re.findall(r"^    (?:.*[ /(])?(monarch [a-z].*)$", text, re.MULTILINE)
-    lines = [re.split(r" [|#] | -- |\)", line)[0] for line in found]
+    """The `monarch` commands in the code of a document, without what is around them."""
+    found = re.findall(r"^(?:.*[ /(])?(monarch [a-z].*)$", code(text), re.MULTILINE)
+    lines = [re.split(r" [|#] | -- |\)|;", line)[0] for line in found]
     return [shlex.split(re.sub(r"[\[\]]", "", line), comments=True) for line in lines]
 
 
-@pytest.mark.parametrize("page", ["README.md", "configs/README.md"])
-def test_each_command_of_a_page_has_the_options_that_it_shows(page: str) -> None:
-    shown = commands((ROOT / page).read_text())
+def options(word: str) -> set[str] | None:
+    """The options of a verb and of those below it; None if there is no such verb."""
+    context = click.Context(cli.monarch)
+    found = cli.monarch.get_command(context, word)
+    if found is None:
+        return None
+    below = found.commands.values() if isinstance(found, click.Group) else ()
+    return {
+        name for verb in (found, *below) for one in verb.params for name in one.opts
+    }
 
-    assert len(shown) > 3
-    for words in shown:
-        command = cli.monarch.get_command(click.Context(cli.monarch), words[1])
-        assert command is not None, words
-        known = {name for one in command.params for name in one.opts}
+
+@pytest.mark.parametrize("name", LINES_MAX)
+def test_a_document_is_short(name: str) -> None:
+    assert len((ROOT / name).read_text().splitlines()) <= LINES_MAX[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_of_prose_fit_a_terminal(name: str) -> None:
+    text = re.sub(r"^```.*?^```$", "", (ROOT / name).read_text(), flags=re.M | re.S)
+    prose = [line for line in text.splitlines() if not line.startswith("|")]
+
+    assert [line for line in prose if len(line) > COLUMNS_MAX] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_to_files_and_headings(name: str) -> None:
+    path = ROOT / name
+
+    for link in links(path.read_text()):
+        file, _, heading = link.partition("#")
+        target = path.parent / file if file else path
+        assert target.exists(), link
+        assert not heading or heading in anchors(target.read_text()), link
+
+
+def test_each_topic_is_there_and_in_the_table_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    table = readme.partition("\n## Topics\n")[2].partition("\n## ")[0]
+
+    assert set(topics()) >= TOPICS
+    assert {f"monarch/pages/{name}.md" for name in topics()} == {*links(table)}
+
+
+def test_the_picture_has_a_text_and_colours_for_light_and_dark() -> None:
+    readme = (ROOT / "README.md").read_text()
+    [(text, target)] = re.findall(r"!\[([^]]*)\]\(([^)]+)\)", readme)
+    picture = ElementTree.parse(ROOT / target).getroot()
+    names = {part.tag.rpartition("}")[2]: part.text or "" for part in picture}
+
+    assert len(text.split()) > 5
+    assert names["title"]
+    assert len(names["desc"].split()) > 20
+    assert "prefers-color-scheme: dark" in names["style"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_command_of_a_document_has_the_options_that_it_shows(name: str) -> None:
+    for words in commands((ROOT / name).read_text()):
+        known = options(words[1])
+        assert known is not None, words
         own = words[2 : words.index("--")] if "--" in words else words[2:]
         used = {word.partition("=")[0] for word in own if word.startswith("-")}
         assert used <= known | {"--help"}, words
 
 
 def test_each_row_about_several_nodes_is_a_test() -> None:
-    guide = (ROOT / "configs" / "README.md").read_text()
-    section = guide.split("\n## Several nodes")[1]
-    table = section.split("\n## ")[0].split("| what happens | test |")[1]
+    table = (PAGES / "cluster.md").read_text().split("| what happens | test |")[1]
     rows = re.findall(r"^\| ([a-z ]+) \| `(test_\w+\.py)` \|$", table, re.MULTILINE)
 
     assert len(rows) > 10
     for words, file in rows:
         text = (ROOT / "tests" / "integration" / file).read_text()
         assert f"def test_{words.replace(' ', '_')}(" in text, words
-
-
-def test_each_word_of_the_fine_print_is_shown_by_a_test() -> None:
-    sentences = fine_print()
-
-    assert len(sentences) > 20
-    for sentence in sentences:
-        left = sentence
-        for part in shown():
-            left = left.replace(part, "")
-        assert not re.search(r"\w", left), f"no test shows: {left}"
-
-
-def test_what_tests_show_of_the_fine_print_is_in_it() -> None:
-    text = "\n".join(fine_print())
-
-    assert [part for part in shown() if part not in text] == []
-
-
-def test_each_test_that_shows_a_part_of_the_fine_print_is_there() -> None:
-    for place in (place for places in ELSEWHERE.values() for place in places):
-        file, name = place.split("::")
-        assert f"def {name}(" in (TESTS / file).read_text(), place
 
 
 def test_each_place_that_the_architecture_names_is_there() -> None:
