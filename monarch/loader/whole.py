@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final, Self, Unpack
 
 import numpy as np
 from xxhash import xxh3_128_hexdigest
@@ -177,7 +177,7 @@ class WholeLoader:
         """Return how many batches each rank has in an epoch."""
         return len(self._batches)
 
-    def __enter__(self) -> WholeLoader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

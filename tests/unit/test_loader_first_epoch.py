@@ -19,7 +19,7 @@ from support.loaders import numbered, write_tar, write_tfrecord
 
 SHARDS, COUNT = 5, 90
 TOTAL = SHARDS * COUNT
-SMALL = {"group_bytes": 20_000, "groups_in_flight": 4}
+SMALL: Any = {"group_bytes": 20_000, "groups_in_flight": 4}
 
 
 @pytest.fixture(autouse=True)
