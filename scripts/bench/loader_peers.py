@@ -114,6 +114,7 @@ class MonarchReader(Reader):
         """Return the only file of a sample of a tar, or the Record."""
         if self._members is None:
             return record
+        payload: memoryview
         ((_, payload),) = self._members(record)
         return payload
 
