@@ -38,6 +38,7 @@ from monarch.agent.staging import (
     make_engine,
     make_stager,
     make_storage,
+    pool_warning,
     start_line,
 )
 from monarch.agent.stats import AgentStats, RunLabel
@@ -318,7 +319,7 @@ class Agent:
         await self._hints.begin(self._staging)
         self._state.set(AgentState.READY)
         self._recorder.note_start()
-        self.notifier.ready(self._start_line(namespace, spec))
+        self.notifier.ready(self._start_line(namespace, spec, stager))
 
     def _publish(self, indexed: list[Indexed]) -> Namespace:
         if self._outline is not None:
@@ -339,14 +340,15 @@ class Agent:
         choice = await in_thread(choose_packing, *parts)
         return choice.counted(self.counters)
 
-    def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:
+    def _start_line(
+        self, namespace: Namespace, spec: JobSpec | None, stager: Stager
+    ) -> str:
         """Return the line to print at the start; "" if another node prints it."""
-        cluster = self.joining.cluster
-        if spec is None or cluster is None:
-            return start_line(self.setup, namespace, packed=self._packed)
-        if not cluster.bootstrap.announces:
+        if spec is not None and not self.joining.announces:
             return ""
-        return start_line(self.setup, namespace, len(spec.nodes), self._packed)
+        if warning := pool_warning(namespace, stager):
+            self.notifier.warn(warning)
+        return start_line(self.setup, namespace, stager.policy.nodes, self._packed)
 
     async def _start_programs(self, wait_max_s: float) -> None:
         """Let programs start now; they are served as soon as there is a Catalog."""

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -133,6 +134,8 @@ class Cluster:
         choice = await in_thread(self._choose_packing, indexed)
         packed = tuple(one.spec for one in choice.counted(counters))
         spec = make_job_spec(names, view, self._setup.config, indexed, packed)
+        if pool := self._setup.pool:
+            spec = replace(spec, pool_bytes=pool.capacity_bytes)
         self._warn_no_seals(spec, view)
         if warning := self._unseen(view):
             self._notifier.warn(warning)

@@ -34,7 +34,7 @@ from monarch.origins.relocation import relocate
 from monarch.origins.root import open_root
 from monarch.peers.protocol import Member, Standing, View
 from monarch.placement import Copies, Mode, Node, Placement, Units
-from monarch.stager import footprints
+from monarch.stager import footprint, footprints
 
 if TYPE_CHECKING:
     from monarch.config import Config
@@ -238,8 +238,8 @@ def make_job_spec(
     )
     digest = catalog_digest([one.mapped() for one in indexed])
     large = large_above(native.ColdMode[cold.mode.upper()], cold.wait_max)
-    wanted = peers.copies, peers.transit
-    return JobSpec(nodes, Mode(peers.mode), digest, integrity, large, packed, *wanted)
+    mode, copies = Mode(peers.mode), peers.copies
+    return JobSpec(nodes, mode, digest, integrity, large, packed, copies)
 
 
 def _capacity(member: Member, packed: Sequence[TierCodec]) -> int:
@@ -248,6 +248,11 @@ def _capacity(member: Member, packed: Sequence[TierCodec]) -> int:
     first = ratios.get(0, 1.0)
     sizes = enumerate(member.capacities)
     return int(sum(size * ratios.get(tier, 1.0) / first for tier, size in sizes))
+
+
+def pool_need(size_bytes: int) -> int:
+    """Return how large the Pool must be for a File: four of it, or of its Extents."""
+    return _POOL_PARTS * min(footprint(size_bytes), native.CONSTANTS["EXTENT_BYTES"])
 
 
 def packed_footprints(

@@ -94,6 +94,11 @@ class Joining:
         """Whether this node does what one of them does for all."""
         return self.cluster is None or self.cluster.bootstrap.number == 0
 
+    @property
+    def announces(self) -> bool:
+        """Whether this node prints what the job says of all its nodes."""
+        return self.cluster is None or self.cluster.bootstrap.announces
+
     def stats(self) -> ClusterStats | None:
         """Return how the nodes of the job stand; None for a node without peers."""
         if self._reported is None:

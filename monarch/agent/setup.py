@@ -21,12 +21,12 @@ from monarch.origins.dataset import Dataset
 from monarch.origins.named import Named, literal_head, name_roots
 from monarch.origins.saved_indexes import SavedIndexes
 from monarch.tiers import (
-    RamTier,
     Tier,
     TierSettings,
     check_places,
     doubts_about,
-    open_pool,
+    give_to_pool,
+    make_pool,
     open_tier,
 )
 from monarch.tiers.probe import FAULTS, fault_of
@@ -153,17 +153,15 @@ def _probe(path: Path) -> str:
 
 
 def with_pool(setup: Setup, run: Path, *, pool_at_once: bool) -> Setup:
-    """Add the Pool.
+    """Add the Pool, which is a part of the ram Tiers.
 
-    If Files pass through it from the start, its bytes are taken from the RAM Tier at
-    once, else only when a program gives hints.
+    If Files pass through it from the start, its bytes are taken from them at once,
+    else only when a program gives hints.
     """
     pool_at_once |= any(tier.settings.codec != PLAIN for tier in setup.tiers)
-    pool = open_pool(run, setup.config.peers.transit)
-    pool.resolve()
-    ram = [tier for tier in setup.tiers if isinstance(tier, RamTier)]
-    for tier in ram[:1] if pool_at_once else ():
-        tier.subtract(pool.capacity_bytes)
+    pool = make_pool(run, setup.config.peers.transit, setup.tiers)
+    if pool_at_once:
+        give_to_pool(pool.capacity_bytes, setup.tiers)
     return replace(setup, pool=pool, pool_at_once=pool_at_once)
 
 

@@ -1,13 +1,14 @@
 """Makes the native engine and the Stager from a setup, and keeps memory free."""
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
 from monarch import native
-from monarch.agent.job_spec import Sealing
+from monarch.agent.job_spec import Sealing, pool_need
 from monarch.agent.namespace import Namespace
 from monarch.agent.packed_tiers import PackedTier
 from monarch.agent.segments import Segments
@@ -222,7 +223,9 @@ def start_line(
     files = "file" if count == 1 else "files"
     what = f"{format_count(count)} {files}, {format_size(size)}"
     what += f"; {namespace.links}" if namespace.links else ""
-    line = f"staging {places} ({what}) to {tiers}"
+    pool = setup.pool.capacity_bytes if setup.pool and setup.pool_at_once else 0
+    beside = f" and a pool of {format_size(pool)}" if pool else ""
+    line = f"staging {places} ({what}) to {tiers}{beside}"
     if nodes > 1:
         line += f", on each of {nodes} nodes"
     shared = setup.config.peers.mode in ("auto", "partition")
@@ -239,6 +242,26 @@ def start_line(
 
 def _evicts(setup: Setup) -> bool:
     return any(tier.settings.evicts for tier in setup.tiers)
+
+
+def pool_warning(namespace: Namespace, stager: Stager) -> str:
+    """Return the line about a Pool that is too small for the largest File; or ""."""
+    account, sizes = stager.pool_account, namespace.inventory.sizes
+    packs, passes = stager.storage.packs, not stager.policy.kept.all()
+    if account is None or not len(sizes) or not (packs or passes):
+        return ""
+    largest = int(sizes.argmax())
+    size_bytes = int(sizes[largest])
+    need_bytes = pool_need(size_bytes)
+    if need_bytes <= account.capacity_bytes:
+        return ""
+    path = os.fsdecode(namespace.inventory.path(largest))
+    follows = "are stored without packing" if packs else "may be read from the origin"
+    return (
+        f"the pool ({format_size(account.capacity_bytes)}) is too small for {path} "
+        f"({format_size(size_bytes)}), which needs {format_size(need_bytes)}: such "
+        f"files {follows}; set peers.transit, a part of the ram tiers, or enlarge these"
+    )
 
 
 class MemoryGuard:

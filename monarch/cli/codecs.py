@@ -191,7 +191,10 @@ def _load(path: str | None, asked: dict[str, Any]) -> Config:
 
 def _answer(inventory: Inventory, config: Config, question: Question) -> dict[str, Any]:
     """Read a sample, try the codecs, and choose one for each Tier."""
+    from monarch.tiers import give_to_pool, wanted_pool
+
     tiers = [_resolved(n, one) for n, one in enumerate(config.used_tiers)]
+    give_to_pool(wanted_pool(config.peers.transit, tiers), tiers)
     rules = [tuple(files for files, _ in tier.settings.codecs) for tier in tiers]
     ruled = {one: inventory.first_matches(one) > 0 for one in rules}
     for number, one in enumerate(rules):

@@ -118,13 +118,19 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
     sharing = _sharing(options, config, dataset) if len(names) == 1 else None
     if sharing is not None:
         tiers = sharing.rooms(tiers)
+    pool = _pool_parts(tiers, config, len(names))
+    tiers = [
+        replace(tier, capacity_bytes=tier.capacity_bytes - part)
+        for tier, part in zip(tiers, pool, strict=True)
+    ]
     nodes = _cluster(names, options["capacity"], options["tiers"], tiers)
     copies = None if options["mode"] else config.peers.copies
     placement = _place(nodes, dataset, mode, copies)
     found = forecast(placement, dataset.sizes)
     description = describe(dataset.names, found, mode, placement.copies, epochs)
     if options["capacity"] is None:
-        description["notes"] = _notes(config, left=found.left_bytes > 0)
+        left = found.left_bytes > 0
+        description["notes"] = _notes(config, sum(pool), left=left)
     if sharing is not None:
         sharing.describe(description)
     if dataset.links:
@@ -143,19 +149,24 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
         print_parts(parts)
 
 
-def _notes(config: Config, *, left: bool) -> list[str]:
+def _notes(config: Config, pool: int, *, left: bool) -> list[str]:
     """Return what the numbers of a plan do not say of the configured Tiers.
 
     Args:
+        pool: bytes that the Pool takes of the ram Tiers of a node.
         left: there is no room for all files.
     """
     from monarch.codec import PLAIN
     from monarch.tiers.tier import LRU_ADVICE
+    from monarch.units import format_size
 
     used = config.used_tiers
     packed = [tier.name for tier in used if tier.codec != PLAIN or tier.codecs]
     evicts = [tier.name for tier in used if tier.eviction == "lru"]
     found = []
+    if pool:
+        size = format_size(pool)
+        found.append(f"the pool takes {size} of the ram tiers of a node")
     if packed:
         found.append(
             f"tier {', '.join(packed)} is packed and may hold more than this plan "
@@ -251,6 +262,18 @@ def _tiers(capacity: str | None, config: Config) -> list[TierRoom]:
         TierRoom(tier.name, tier.kind, room)
         for tier, room in zip(config.used_tiers, _tier_bytes(config), strict=True)
     ]
+
+
+def _pool_parts(tiers: Sequence[TierRoom], config: Config, nodes: int) -> list[int]:
+    """Return what each Tier gives to the Pool, if Files pass through it in a job."""
+    from monarch.codec import PLAIN
+    from monarch.tiers import divide, pool_bytes
+
+    packs = any(tier.codec != PLAIN for tier in config.used_tiers)
+    rooms = [tier.capacity_bytes if tier.kind == "ram" else 0 for tier in tiers]
+    if not any(rooms) or not (packs or nodes > 1):
+        return [0] * len(rooms)
+    return divide(pool_bytes(config.peers.transit, rooms), rooms)
 
 
 def _tier_bytes(config: Config) -> list[int]:

@@ -20,6 +20,7 @@ from monarch.config.types import (
     Hosts,
     Interface,
     Patterns,
+    Pool,
     ProgramName,
     Readers,
     ReportPath,
@@ -130,7 +131,7 @@ class Tier(Section):
         "them; +shuffle2, +shuffle4 or +shuffle8 groups the bytes of numbers of that "
         "size before, +dict trains a dictionary that small files share. auto: the one "
         "that lets the tier hold most while reading takes no longer (`monarch codecs` "
-        "tells which). Decoded files are in peers.transit.",
+        "tells which). Decoded files are in peers.transit, a part of the ram tiers.",
     )
     codecs: Annotated[tuple[CodecRule, ...], Several] = Field(
         default=(),
@@ -300,11 +301,14 @@ class Peers(Section):
         description="The longest wait of the nodes for each other at the start; a node "
         "that starts later works alone until it has joined.",
     )
-    transit: Bytes = Field(
-        default=256 << 20,
-        description="The memory for files that are fetched from other nodes and not "
-        "kept, read ahead because of hints, or decoded from a packed tier; it counts "
-        "as part of the ram tiers.",
+    transit: Pool = Field(
+        default=Size(SizeKind.AUTO),
+        description="The pool: memory for files that are fetched from other nodes and "
+        "not kept, read ahead because of hints, or decoded from a packed tier. It is "
+        "part of the ram tiers, which keep what is left: a size below theirs (64MiB), "
+        "or auto, an eighth of them and at most 256MiB. Without ram tiers it is memory "
+        "beside the tiers, and auto is 256MiB. In any case it is at most an eighth of "
+        "the free memory.",
     )
 
 

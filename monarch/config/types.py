@@ -88,6 +88,12 @@ def _sized(allowed: str, *kinds: SizeKind) -> Callable[[object], Any]:
     return _quantity(read, allowed)
 
 
+def _read_pool(text: str) -> Size:
+    if text.strip() == "auto":
+        return Size(SizeKind.AUTO)
+    return Size(SizeKind.BYTES, parse_size(text))
+
+
 def _read_bandwidth(text: str) -> Size:
     if text.strip() == "unlimited":
         return Size(SizeKind.UNLIMITED)
@@ -183,6 +189,12 @@ Capacity = Annotated[
     ),
     PlainSerializer(str, return_type=str),
     _text_schema("8GiB"),
+]
+Pool = Annotated[
+    Size,
+    PlainValidator(_quantity(_read_pool, "auto, or a size such as 256MiB")),
+    PlainSerializer(str, return_type=str),
+    _quantity_schema("256MiB"),
 ]
 Headroom = Annotated[
     Size,

@@ -12,6 +12,7 @@ from monarch.codec import PLAIN
 from monarch.config.schema import POOL_NAME, Config, Dataset
 from monarch.config.tree import Fault, KeyPath, Node, describe, find, key_text
 from monarch.hostlist import read_hosts
+from monarch.units import SizeKind, format_size
 
 FAULTS_MAX: Final = 100
 
@@ -133,6 +134,7 @@ def _model_at(path: KeyPath) -> type[BaseModel]:
 def conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
     """Yield each value that is valid alone but conflicts with another, and why."""
     yield from _tier_conflicts(config)
+    yield from _pool_conflicts(config)
     copies, mode = config.peers.copies, config.peers.mode
     if copies is not None and mode in ("off", "replicate"):
         text = f"{copies} copies contradict peers.mode: {mode}"
@@ -171,6 +173,18 @@ def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
         if first != number:
             text = f"duplicate path {tier.path!r} (first in tiers[{first}])"
             yield ("tiers", number, "path"), f"{text}; use one directory for each tier"
+
+
+def _pool_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    """Find a Pool that leaves nothing of the ram Tiers, if all have a given size."""
+    pool = config.peers.transit
+    ram = [tier.capacity for tier in config.used_tiers if tier.kind == "ram"]
+    if not ram or any(one.kind is not SizeKind.BYTES for one in (pool, *ram)):
+        return
+    room = sum(one.of(0) for one in ram)
+    if pool.of(0) >= room:
+        text = f"{pool} is a part of the ram tiers, which have {format_size(room)}"
+        yield ("peers", POOL_NAME), f"{text}; use less, auto, or larger tiers"
 
 
 def _root_conflicts(datasets: Sequence[Dataset]) -> Iterator[tuple[KeyPath, str]]:

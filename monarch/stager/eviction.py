@@ -114,7 +114,7 @@ class Eviction:
         self._ledger.admit(ram, room_bytes)
 
     def yield_room(self, tier: int, size_bytes: int) -> None:
-        """Make a Tier smaller for good, if need be by evicting some of its Replicas."""
+        """Give room of a Tier to the Pool, if need be by evicting some Replicas."""
         account = self._ledger.account(tier)
         smaller_bytes = max(0, self._ledger.limit(tier) - size_bytes)
         while (taken := account.used_bytes + account.reserved_bytes) > smaller_bytes:
@@ -122,6 +122,7 @@ class Eviction:
                 break
             account = self._ledger.account(tier)
         self._ledger.set_limit(tier, smaller_bytes)
+        self._storage.tiers[tier].reduce(size_bytes)
 
     def _evict_from(self, tier: int, need_bytes: int, reason: Reason) -> list[int]:
         ready = self._replicas.ready_in(tier)[-VICTIMS_MAX:].tolist()

@@ -14,9 +14,7 @@ from monarch.stager.eviction import Eviction
 from monarch.stager.policy import Files, Policy
 from monarch.stager.replicas import Replicas
 from monarch.stager.transfer import Engine
-
-POOL_PARTS: Final = 4
-"""On a node without peers the Pool takes one part of so many from the RAM Tier."""
+from monarch.tiers import divide
 
 _NONE: Final = np.zeros(0, np.uint32)
 
@@ -155,9 +153,10 @@ class ReadingAhead:
             return
         size_bytes = storage.pool_wanted_bytes
         ram = [n for n, tier in enumerate(storage.tiers) if tier.kind == "ram"]
-        for number in ram[:1]:
-            size_bytes = min(size_bytes, tiers[number] // POOL_PARTS)
-            self._eviction.yield_room(number, size_bytes)
+        parts = divide(size_bytes, (tiers[number] for number in ram))
+        for number, part in zip(ram, parts, strict=True):
+            self._eviction.yield_room(number, part)
+        size_bytes = sum(parts) if ram else size_bytes
         storage.open_pool(size_bytes)
         self.has_pool = True
         log.info("pool for hints bytes=%d", size_bytes)

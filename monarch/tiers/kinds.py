@@ -1,17 +1,11 @@
-"""The kinds of Tiers: in memory, on a local disk, and the place of the Pool."""
+"""The kinds of Tiers: in memory and on a local disk."""
 
-from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from monarch.errors import UsageError
-from monarch.tiers.directory_lock import make_private, remove_tree
 from monarch.tiers.memory import Memory, read_memory, tightest
 from monarch.tiers.tier import Device, Tier, TierSettings
-from monarch.units import Size, SizeKind
-
-POOL_NAME: Final = "transit"
-POOL_PARTS: Final = 8
-"""The Pool takes one part of so many: a RAM Tier may take half of what is free."""
+from monarch.units import SizeKind
 
 
 class RamTier(Tier):
@@ -74,52 +68,7 @@ class SsdTier(Tier):
         return device.total_bytes
 
 
-class PoolTier(Tier):
-    """The place of the Pool: a part of the run directory, and thus of memory."""
-
-    kind: ClassVar[str] = "ram"
-
-    def __init__(
-        self, settings: TierSettings, run: Path, memory: Memory | None = None
-    ) -> None:
-        super().__init__(settings, run.name)
-        self._memory = memory or tightest(read_memory())
-        self.home, self.job_directory = run.parent, run
-        self.directory = run / POOL_NAME
-
-    def prepare(self, locked: Path) -> None:
-        """Make the directory, which the lock of the run directory covers."""
-        assert locked == self.job_directory
-        self._owned = True
-        remove_tree(self.directory)
-        make_private(self.directory)
-
-    def wanted_bytes(self, device: Device) -> int:
-        """Return the configured capacity, or a part of what is free if that is less."""
-        free = self._memory.free_bytes
-        if device.free_bytes is not None:
-            free = min(free, device.free_bytes)
-        return min(self.settings.capacity.of(0), free // POOL_PARTS)
-
-    def limit_bytes(self, device: Device) -> int | None:
-        """Return no limit: a Pool that is too large is made smaller, not refused."""
-        return None
-
-
 def open_tier(settings: TierSettings, job_node: str) -> Tier:
     """Return the Tier that the settings describe, without touching its device."""
     kinds: dict[str, type[Tier]] = {"ram": RamTier, "ssd": SsdTier}
     return kinds[settings.kind](settings, job_node)
-
-
-def open_pool(run: Path, capacity_bytes: int) -> Tier:
-    """Return the place of the Pool in a run directory; its device is not touched."""
-    settings = TierSettings(
-        key=f"peers.{POOL_NAME}",
-        name=POOL_NAME,
-        kind=PoolTier.kind,
-        path=run.parent,
-        capacity=Size(SizeKind.BYTES, capacity_bytes),
-        headroom=Size(SizeKind.BYTES, 0),
-    )
-    return PoolTier(settings, run)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from monarch import native
 from monarch.catalog.inventory import MappedRoot
 from monarch.tiers.directory_lock import is_locked
-from monarch.tiers.kinds import POOL_NAME
+from monarch.tiers.pool import POOL_NAME
 
 Mask = npt.NDArray[np.bool_]
 

@@ -166,6 +166,16 @@ class Tier(ABC):
             room = min(room, device.free_bytes - headroom)
         self.capacity_bytes = max(0, room)
 
+    @property
+    def granted_bytes(self) -> int:
+        """The capacity that the settings give, also where less is free now."""
+        return self._wanted_bytes
+
+    def reduce(self, size_bytes: int) -> None:
+        """Give a part of the capacity to the Pool."""
+        self._wanted_bytes = max(0, self._wanted_bytes - size_bytes)
+        self.capacity_bytes = max(0, self.capacity_bytes - size_bytes)
+
     def add_retained(self, held_bytes: int) -> None:
         """Add what an earlier job has left to the capacity: it was not free."""
         self.capacity_bytes = min(self._wanted_bytes, self.capacity_bytes + held_bytes)

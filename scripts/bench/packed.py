@@ -3,10 +3,11 @@
 The files are words that compress to about a third. In the job, a tier has room for less
 than half of them as they are, the origin is the tests' counting file system with its
 page cache off, throttled; the same job with a plain tier, and with a packed one, in
-turn. The memory of decoded files is part of what the packed tier has. The decode path
-is measured at the engine: all files are asked for at once, by two threads, beside two
-threads that only decompress the same pieces. Opens are timed in a program whose files
-are all packed, beside decompressing a file and writing it into a new file in memory.
+turn. Both have as much memory: the pool of decoded files is a part of the packed tier.
+The decode path is measured at the engine: all files are asked for at once, by two
+threads, beside two threads that only decompress the same pieces. Opens are timed in a
+program whose files are all packed, beside decompressing a file and writing it into a
+new file in memory.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def job(monarch: str, work: Path) -> list[Row]:
             words = [monarch, "run", "-q", "--data", str(mount), "--tier"]
             plain = sum(epochs_of([*words, f"ram:{room}B", "--"], mount, EPOCHS))
             for codec, seconds in turns.items():
-                packed = [*words, f"ram:{room - POOL}B"]
+                packed = [*words, f"ram:{room}B"]
                 packed += ["--set", f"peers.transit={POOL}B"]
                 packed += ["--set", f"tiers[0].codec={codec}", "--"]
                 seconds.append((plain, sum(epochs_of(packed, mount, EPOCHS))))

@@ -64,8 +64,9 @@ WAYS = (
 
 
 def tiers(way: Way, cluster: Cluster) -> list[str]:
-    """Return the words that give a node its Tiers."""
-    words = []
+    """Return the words that give a node its Tiers and its Pool."""
+    # A Pool so small that files of the other node are asked for in each epoch.
+    words = ["--set", "peers.transit=2MiB"]
     for kind, share in way.tiers:
         place = cluster.ram if kind == "ram" else cluster.folder / kind
         place.mkdir(exist_ok=True)
@@ -89,9 +90,7 @@ def predict(cluster: Cluster, way: Way, compute_s: float) -> list[float]:
 def run(cluster: Cluster, way: Way) -> Outcome:
     """Run a job of all nodes, whose bytes must be right."""
     plan = Plan(EPOCHS, READERS, "dealt", pause_s=way.pause_s)
-    # A Pool so small that files of the other node are asked for in each epoch.
-    words = ["--set", "peers.mode=partition", "--set", "peers.transit=2MiB"]
-    words += tiers(way, cluster)
+    words = ["--set", "peers.mode=partition", *tiers(way, cluster)]
     outcome = cluster.start(plan, *words).finish(LIMIT_S)
     return outcome.right(opens=EPOCHS * len(cluster.sizes))
 

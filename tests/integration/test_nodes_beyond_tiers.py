@@ -31,7 +31,9 @@ def cluster(make_cluster) -> Cluster:
 def options(cluster: Cluster, tier_codec: str) -> list[str]:
     """Small Tiers, and a Pool that cannot stand in for one."""
     pool = POOL if tier_codec == PLAIN else POOL_OF_PACKED
-    words = ["--tier", f"ram:{NODE + pool}B:{cluster.ram}", "--set"]
+    # The Pool is in the Tier, which has as much again, so that no Extent more or less
+    # decides.
+    words = ["--tier", f"ram:{NODE + 2 * pool}B:{cluster.ram}", "--set"]
     return [*words, f"peers.transit={pool}B"]
 
 

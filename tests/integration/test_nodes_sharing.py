@@ -11,7 +11,8 @@ from support.programs import tried_bytes
 FILES = 200
 OVERREAD_MAX = 1.02
 # So little that the pool cannot stand in for a Tier.
-SMALL_TRANSIT = ("--set", "peers.transit=1MiB")
+TRANSIT_BYTES = 1 << 20
+SMALL_TRANSIT = ("--set", f"peers.transit={TRANSIT_BYTES}B")
 PARTITION = ("--set", "peers.mode=partition", *SMALL_TRANSIT)
 
 
@@ -57,7 +58,7 @@ def test_two_nodes_that_share_twelve_epochs_save_nine_tenths_of_all_requests(
 def test_nodes_hold_together_what_no_node_can_hold(make_cluster):
     cluster = make_cluster()
     share = int(0.3 * cluster.size_bytes)
-    tier = ("--tier", f"ram:{share}B:{cluster.ram}")
+    tier = ("--tier", f"ram:{share + TRANSIT_BYTES}B:{cluster.ram}")
 
     job = cluster.start(Plan(3), *tier, *PARTITION, hold=[1])
     job.await_epoch(1)
@@ -216,7 +217,7 @@ def test_nodes_without_the_secret_work_alone_after_a_warning(make_cluster, tmp_p
 def test_nodes_whose_tiers_evict_get_right_bytes_of_more_than_they_hold(make_cluster):
     cluster = make_cluster()
     share = int(0.12 * cluster.size_bytes)  # of four nodes: half of the dataset
-    tier = ("--tier", f"ram:{share}B:{cluster.ram}")
+    tier = ("--tier", f"ram:{share + TRANSIT_BYTES}B:{cluster.ram}")
     lru = ("--set", "tiers[0].eviction=lru")
 
     outcome = cluster.run(Plan(2), *tier, *PARTITION, *lru)

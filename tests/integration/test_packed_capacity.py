@@ -15,7 +15,8 @@ from monarch.native import codec_library
 from support.programs import Runner
 
 MIB = 1 << 20
-BUDGET = 8 * MIB
+# What the tier has for frames, and what its Pool has.
+BUDGET, POOL = 8 * MIB, 4 * MIB
 FILE_BYTES = 200_000
 # Ends when the pack files of a Tier grow no more, and tells what they take of the disk.
 WAIT = """
@@ -85,11 +86,11 @@ def held(
     runner: Runner, medium: Path, root: Path, codec: str
 ) -> tuple[dict[str, float], int]:
     """What a Tier holds of a dataset that it cannot hold all, and the room on disk."""
-    node = replace(runner, tier=f"ram:{BUDGET}B:{medium}")
+    node = replace(runner, tier=f"ram:{BUDGET + POOL}B:{medium}")
     outcome = node.under_monarch(
         ["python3", "-c", WAIT, str(medium)],
         roots=[root],
-        options=["--set", f"tiers[0].codec={codec}"],
+        options=["--set", f"tiers[0].codec={codec}", "--set", f"peers.transit={POOL}B"],
     )
     assert outcome.succeed()
     report = outcome.report

@@ -56,6 +56,7 @@ FILES, MEAN_BYTES = 300, 40_000
 # What is read to try codecs counts, too.
 OVERREAD_MAX = 1.02 + 0.01
 READERS, EPOCHS = 4, 3
+POOL = 1 << 20
 
 pytestmark = pytest.mark.skipif(
     codec_library(Codec.parse("zstd:1")) is None, reason="no libzstd"
@@ -114,14 +115,16 @@ def test_tier_that_holds_a_dataset_only_packed_reads_it_once(
     words = consumer("python_epochs.py", view.root, str(READERS), str(EPOCHS))
     plain = runner.plain(words).succeed()
     view.reset()
-    small = replace(runner, tier=f"ram:{int(0.6 * size)}B")
+    small = replace(runner, tier=f"ram:{int(0.6 * size) + POOL}B")
     # Packing takes what programs leave of the processors, in the end at least.
     waits = [sys.executable, "-c", WAIT_PACKED, runner.command, FILES // 2]
     both = (shlex.join(map(str, one)) for one in (words, waits))
     rests = ["sh", "-c", " && ".join(both)]
 
     outcome = small.under_monarch(
-        rests, roots=[view.root], options=["--set", f"tiers[0].codec={codec}"]
+        rests,
+        roots=[view.root],
+        options=["--set", f"tiers[0].codec={codec}", "--set", f"peers.transit={POOL}B"],
     )
 
     assert outcome.words == plain.words
@@ -242,8 +245,8 @@ def test_four_nodes_hold_together_what_fits_only_packed(
     nodes = make_cluster()
     fill_anew(nodes.origin.source, body)
     share = int(0.15 * nodes.size_bytes)
-    tier = ("--tier", f"ram:{share}B:{nodes.ram}")
-    small = ("--set", "peers.mode=partition", "--set", "peers.transit=1MiB")
+    tier = ("--tier", f"ram:{share + POOL}B:{nodes.ram}")
+    small = ("--set", "peers.mode=partition", "--set", f"peers.transit={POOL}B")
 
     job = nodes.start(Plan(3), *tier, *small, hold=[1])
     job.await_epoch(1)
@@ -333,7 +336,7 @@ def test_auto_has_nothing_to_choose_where_rules_match_all(
         (root / f"{n}.bin").write_bytes(random.Random(n).randbytes(300_000))
     rule = """tiers[0].codecs=[{files: ["*.bin"], codec: lz4}]"""
 
-    outcome = replace(runner, tier="ram:8MiB").under_monarch(
+    outcome = replace(runner, tier="ram:12MiB").under_monarch(
         ["sh", "-c", f"cat {root}/*.bin | cksum"],
         roots=[root],
         options=["--set", "tiers[0].codec=auto", "--set", rule],

@@ -48,7 +48,8 @@ TOTAL = sum(SIZES)
 PACKED = ("--set", "tiers[0].codec=lz4", "--set", "peers.transit=40MiB")
 # As by default. In a small one Extents of all readers contend, and what a peer cannot
 # give in time is read from the origin.
-LARGER_POOL = ("--set", "peers.transit=256MiB")
+LARGER_BYTES = 256 * MIB
+LARGER_POOL = ("--set", f"peers.transit={LARGER_BYTES}B")
 OVERREAD_MAX = 1.02
 
 pytestmark = [
@@ -64,7 +65,9 @@ def place(plain_place: Place) -> Place:  # noqa: F811
 
 @pytest.fixture
 def cluster(plain_cluster: Cluster) -> Cluster:  # noqa: F811
-    return replace(plain_cluster, extra=(*PACKED, *LARGER_POOL))
+    room = 4 * plain_cluster.size_bytes + LARGER_BYTES
+    tier = ("--set", f"tiers[0].capacity={room}B")
+    return replace(plain_cluster, extra=(*PACKED, *LARGER_POOL, *tier))
 
 
 def words_of(size: int, seed: int) -> bytes:
@@ -109,9 +112,13 @@ for epoch in range(int(epochs)):
 
 
 def read(
-    runner: Runner, view: CountFs, way: str, *options: str, tier: str = "ram:60MiB"
+    runner: Runner, view: CountFs, way: str, *options: str, tier: str = "ram:100MiB"
 ) -> Outcome:
-    """Read three epochs in this way, and compare each byte."""
+    """Read three epochs in this way, and compare each byte.
+
+    Args:
+        tier: with the Pool, for which it has 40 MiB on top.
+    """
     words = ["python3", "-c", READER, str(view.root), str(view.source), "3", way, "1"]
     packed = (*PACKED, *options)
     node = replace(runner, tier=tier)

@@ -18,12 +18,12 @@ EPOCHS = 3
 POOL = 128 << 10
 
 
-def planned(cluster: Cluster, tier_bytes: int, sharding: str) -> list[int]:
+def planned(cluster: Cluster, tier: list[str], sharding: str) -> list[int]:
     """The bytes that the origin is to give in each epoch."""
     reads = "everything" if sharding == "everything" else "sharded"
     words = [str(cluster.command), "plan", "--data", str(cluster.origin.root)]
     words += ["--hosts", ",".join(node.name for node in cluster.nodes)]
-    words += ["--tier", f"ram:{tier_bytes}B:{cluster.ram}", "--mode", "partition"]
+    words += [*tier, "--mode", "partition"]
     words += ["--simulate", "--origin-rate", "1GB/s", "--reads", reads, "--json"]
     environ = cluster.nodes[0].environ
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, env=environ)
@@ -40,12 +40,11 @@ def test_the_origin_gives_in_each_epoch_what_was_simulated(
     make_cluster, nodes: int, held: float, sharding: str
 ) -> None:
     cluster = make_cluster(nodes, sizes=[SIZE] * FILES)
-    tier_bytes = int(TOTAL * held / nodes)
-    expected = planned(cluster, tier_bytes, sharding)
     # What the Pool takes of the Tier, where there is one, is given on top.
-    room = tier_bytes + (POOL if nodes > 1 else 0)
-    words = ["--tier", f"ram:{room}B:{cluster.ram}", "--set", "peers.mode=partition"]
-    words += ["--set", f"peers.transit={POOL}B"]
+    room = int(TOTAL * held / nodes) + (POOL if nodes > 1 else 0)
+    tier = ["--tier", f"ram:{room}B:{cluster.ram}", "--set", f"peers.transit={POOL}B"]
+    expected = planned(cluster, tier, sharding)
+    words = [*tier, "--set", "peers.mode=partition"]
     cluster.origin.reset()
     job = cluster.start(Plan(EPOCHS, sharding=sharding), *words, hold=range(1, EPOCHS))
     given = [0]

@@ -168,7 +168,26 @@ def test_the_configuration_names_datasets_and_tiers(described, dataset, tmp_path
     found = described("-c", str(file), "--nodes", "2", data=False)
 
     assert found["datasets"] == [str(dataset)]
-    assert found["nodes"][0]["capacity_bytes"] == 1 << 20
+    assert found["nodes"][0]["capacity_bytes"] == (1 << 20) * 7 // 8
+    assert found["notes"] == ["the pool takes 128.0 KiB of the ram tiers of a node"]
+
+
+@pytest.mark.parametrize(
+    ("words", "capacity"),
+    [
+        ((), 1 << 20),
+        (("--nodes", "2"), 7 << 17),
+        (("--set", "tiers[0].codec=none"), 7 << 17),
+        (("--nodes", "2", "--set", "peers.transit=256KiB"), 3 << 18),
+        (("--nodes", "2", "--set", "peers.transit=0"), 1 << 20),
+        (("--nodes", "2", "--tier", "ram:2GiB:/tmp"), (1 << 20) + (7 << 28)),
+        (("--nodes", "2", "--tier", "ssd:1MiB:/tmp"), (2 << 20) - (1 << 17)),
+    ],
+)
+def test_pool_is_a_part_of_the_ram_tiers(described, words, capacity):
+    found = described("--tier", "ram:1MiB", *words)
+
+    assert found["nodes"][0]["capacity_bytes"] == capacity
 
 
 def test_people_get_tables_that_fit_a_terminal(plan):
@@ -351,5 +370,6 @@ def test_plan_tells_what_its_numbers_do_not_say_of_the_tiers(plan, described):
     assert fits(plan(*small, *lru).out)
     assert described(*large, *lru)["notes"] == []
     assert described(*small)["notes"] == []
-    (note,) = described(*small, "--set", "tiers[0].codec=auto")["notes"]
+    pool, note = described(*small, "--set", "tiers[0].codec=auto")["notes"]
+    assert pool == "the pool takes 100.0 KiB of the ram tiers of a node"
     assert "may hold more than this plan says; see `monarch codecs`" in note

@@ -16,7 +16,7 @@ from monarch.config import (
 )
 from monarch.errors import ConfigError
 from monarch.native import CONSTANTS
-from monarch.tiers.kinds import POOL_NAME
+from monarch.tiers.pool import POOL_NAME
 from monarch.units import Size, SizeKind
 
 

@@ -226,7 +226,7 @@ HOST = "NAME, NAME:PORT or a list such as n[0-3,7]"
             "peers: {interface: 'ib 0'}",
             "peers.interface: 'ib 0' is not valid; use an int",
         ),
-        ("peers: {transit: 5}", "peers.transit: 5 is not valid; use a size such as"),
+        ("peers: {transit: 5}", "peers.transit: 5 is not valid; use auto, or a size"),
         ("peers: {rendezvous: ''}", "peers.rendezvous: '' is not valid; use a path"),
         ("peers: {joint_timeout: 1s}", "; did you mean 'join_timeout'?"),
     ],
@@ -366,3 +366,32 @@ def test_every_value_can_be_set_by_an_option_and_has_that_origin(load_text):
         assert loaded.config == Config()
         if key != "datasets":
             assert loaded.origins[key].layer is Layer.OPTION
+
+
+@pytest.mark.parametrize(
+    ("tiers", "refused"),
+    [
+        ("[{name: a, kind: ram, capacity: 64MiB}]", True),
+        ("[{name: a, kind: ram, capacity: 65MiB}]", False),
+        ("[{name: a, kind: ram, capacity: 40%}]", False),
+        ("[{name: a, kind: ssd, path: /s, capacity: 1MiB}]", False),
+        (
+            "[{name: a, kind: ram, capacity: 32MiB}, "
+            "{name: b, kind: ram, path: /b, capacity: 33MiB}]",
+            False,
+        ),
+    ],
+)
+def test_pool_that_leaves_nothing_of_the_ram_tiers_is_refused(
+    refusal, load_text, tiers, refused
+):
+    text = f"tiers: {tiers}\npeers: {{transit: 64MiB}}\n"
+
+    if not refused:
+        assert str(load_text(text).config.peers.transit) == "64MiB"
+        return
+    (line,) = refusal(text)
+    assert line.endswith(
+        "peers.transit: 64MiB is a part of the ram tiers, which have 64.0 MiB; use "
+        "less, auto, or larger tiers"
+    )

@@ -127,10 +127,10 @@ def test_in_partition_mode_spare_room_is_not_for_what_others_hold(stage, files):
     assert stage.account(0).used_bytes == 0
 
 
-def test_hints_take_a_quarter_of_the_memory_that_the_tier_may_have_at_most():
+def test_hints_take_the_pool_from_the_memory_that_the_tier_may_have_at_most():
     """However little of it is admitted just now, and what lies there gives way."""
     with memory_directory() as directory:
-        stage = make_stage(directory, [PAGE] * 100, (40 * PAGE,), pool_bytes=50 * PAGE)
+        stage = make_stage(directory, [PAGE] * 100, (40 * PAGE,), pool_bytes=10 * PAGE)
         stage.stager.table.set_capacity(POOL, 0)
         stage.stager.admit(36 * PAGE)
         stage.ask(*range(36))
@@ -140,6 +140,7 @@ def test_hints_take_a_quarter_of_the_memory_that_the_tier_may_have_at_most():
 
         assert stage.account(POOL).capacity_bytes == 10 * PAGE
         assert stage.account(0).used_bytes <= 30 * PAGE
-        assert stage.stager.storage.ledger.limit(0) <= 30 * PAGE
+        assert stage.stager.storage.ledger.limit(0) == 30 * PAGE
+        assert stage.stager.storage.tiers[0].capacity_bytes == 30 * PAGE
         assert stage.engine.hints == {7: [40, 41]}
         assert stage.counters.evicted_files == 0  # memory was not short

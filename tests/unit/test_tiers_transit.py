@@ -1,14 +1,24 @@
 """The Tier of the transit pool: a directory in the run directory, of modest size."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from monarch.tiers import Device, open_pool
-from monarch.tiers.kinds import PoolTier
+from monarch.tiers import (
+    Device,
+    RamTier,
+    divide,
+    give_to_pool,
+    open_pool,
+    pool_bytes,
+    wanted_pool,
+)
 from monarch.tiers.leftovers import collect
 from monarch.tiers.memory import Memory
+from monarch.tiers.pool import PoolTier
+from monarch.units import Size
 
 MIB = 1 << 20
 
@@ -28,6 +38,40 @@ def test_it_takes_what_it_is_given_or_one_part_of_what_is_free(run):
     assert tier.wanted_bytes(Device(64 * MIB, 64 * MIB, 1)) == 8 * MIB
     tight = PoolTier(asked.settings, run, Memory(512 * MIB, 500 * MIB))
     assert tight.wanted_bytes(Device(None, None, 1)) == 12 * MIB // 8
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ram", "pool", "left"),
+    [
+        ("auto", [800 * MIB], 100 * MIB, [700 * MIB]),
+        ("auto", [8192 * MIB], 256 * MIB, [7936 * MIB]),
+        ("auto", [40 * MIB, 760 * MIB], 100 * MIB, [0, 700 * MIB]),
+        ("auto", [], 256 * MIB, []),
+        ("60MiB", [800 * MIB], 60 * MIB, [740 * MIB]),
+        ("60MiB", [50 * MIB, 20 * MIB], 60 * MIB, [0, 10 * MIB]),
+        ("60MiB", [50 * MIB], 50 * MIB, [0]),
+        ("60MiB", [], 60 * MIB, []),
+        ("0", [50 * MIB], 0, [50 * MIB]),
+    ],
+)
+def test_pool_and_ram_tiers_have_together_what_the_user_gives(wanted, ram, pool, left):
+    found = pool_bytes(Size.parse(wanted), ram)
+    parts = divide(found, ram)
+
+    assert found == pool
+    assert [room - part for room, part in zip(ram, parts, strict=True)] == left
+
+
+def test_room_of_the_pool_is_not_given_back_to_a_tier_with_retained_files(tmp_path):
+    settings = open_pool(tmp_path, 0).settings
+    settings = replace(settings, path=tmp_path, capacity=Size.parse("8MiB"))
+    tier = RamTier(settings, "j.n", Memory(1 << 40, 0))
+    tier.resolve()
+
+    give_to_pool(wanted_pool(Size.parse("auto"), [tier]), [tier])
+    tier.add_retained(3 * MIB)
+
+    assert tier.capacity_bytes == tier.granted_bytes == 7 * MIB
 
 
 def test_a_pool_larger_than_the_machine_is_made_smaller_and_not_refused(run):
