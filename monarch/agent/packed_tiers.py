@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,19 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from monarch.agent.codec_choice import (
+    Files,
+    Question,
+    are_small,
+    candidates,
+    decide,
+    read_sample,
+)
 from monarch.agent.job_spec import TierCodec
 from monarch.background import within
-from monarch.codec import (
-    AUTO,
-    BATCH_FILES,
-    CANDIDATES,
-    DICTIONARY_FILES_MAX_BYTES,
-    PACK_BYTES_PER_S,
-    PIECE_BYTES,
-    PLAIN,
-    TOLERANCE,
-    Codec,
-)
+from monarch.codec import AUTO, PLAIN, Codec
 from monarch.metrics import AgentCounters
 from monarch.native import Packing, codec_library
 from monarch.tiers.packed import Packs, configuration
@@ -37,12 +34,6 @@ if TYPE_CHECKING:
     from monarch.selector import Link
     from monarch.tiers import Tier
 
-SAMPLE_PARTS: Final = 100
-"""A job reads one part of so many of its dataset twice, to try codecs, too; of one that
-its packed Tiers cannot hold, such a part of what they can."""
-SAMPLE_BYTES_MAX: Final = 128 << 20
-PIECES: Final = 128
-PIECE_BYTES_MIN: Final = 16 << 10
 SPEED_MAX_S: Final = 2.0
 """A Tier that takes longer to be measured does not delay the job."""
 MEMORY: Final = (100_000.0, 4e9)
@@ -155,6 +146,12 @@ class _Wanted:
     def codecs(self) -> tuple[Codec, ...]:
         return tuple(Codec.parse(codec) for _, codec in self.tier.settings.codecs)
 
+    def rule_of_each(self, inventory: Inventory) -> npt.NDArray[np.uint8]:
+        """Return by File its rule, 0 for none."""
+        if self.rules is None:
+            return np.zeros(len(inventory), np.uint8)
+        return self.rules
+
     def shares(self, inventory: Inventory) -> npt.NDArray[np.float64]:
         """Return the share of the dataset's bytes by rule, from 0 on."""
         found = np.zeros(1 + len(self.tier.settings.codecs))
@@ -189,7 +186,7 @@ def choose_packing(
         warn: is told of libraries that this node has not.
     """
     given, left = {one.tier: one for one in beside.told}, beside.left
-    shares_words = not beside.for_others and _are_small(inventory)
+    shares_words = not beside.for_others and are_small(inventory)
     wanted = [
         _Wanted(
             *(number, tier, _rules(tier, inventory)),
@@ -207,33 +204,47 @@ def choose_packing(
     }
     if all(known.values()):
         return Choice(tuple(one for one in known.values() if one))
-    from monarch.origins.trials import read_pieces
-    from monarch.selector import draw
-
-    held = int(beside.rooms * sum(one.tier.capacity_bytes for one in wanted))
-    budget = min(SAMPLE_BYTES_MAX, min(held, inventory.total_bytes) // SAMPLE_PARTS)
-    piece_bytes = min(max(budget // PIECES, PIECE_BYTES_MIN), PIECE_BYTES)
-    count = max(1, budget // piece_bytes)
-    sample = draw(inventory.sizes, piece_bytes, pieces=count, seed=len(inventory))
-    pieces = read_pieces(inventory, sample)
+    samples = _samples(wanted, known, inventory)
     found = tuple(
-        known[one.number] or _tried(one, inventory, pieces, warn) for one in wanted
+        known[one.number] or _tried(one, inventory, samples[one.number], warn)
+        for one in wanted
     )
     for one in found:
         log.info(
             "packed tier=%s codec=%s ratio=%.2f why=%s",
             *(setup.tiers[one.tier].name, one.codec, one.ratio, one.why or "given"),
         )
-    busy_ns = int(pieces.busy_s * 1e9)
-    return Choice(found, pieces.total_bytes, len(pieces) + pieces.failed, busy_ns)
+    read = {id(one): one for parts in samples.values() for one in parts}.values()
+    busy_ns = int(sum(one.busy_s for one in read) * 1e9)
+    reads = sum(len(one) + one.failed for one in read)
+    return Choice(found, sum(one.total_bytes for one in read), reads, busy_ns)
 
 
-def _are_small(inventory: Inventory) -> bool:
-    """Return whether Files may share a dictionary.
+def _samples(
+    wanted: Sequence[_Wanted],
+    known: Mapping[int, PackedTier | None],
+    inventory: Inventory,
+) -> dict[int, tuple[Pieces, ...]]:
+    """Read the samples for Tiers whose packing is not known.
 
-    Pieces that are read of larger ones may be small, but are not what is packed.
+    Returns:
+        By the number of the Tier: of the Files of no rule, and of those of each rule.
+        Tiers with the same rules share them.
     """
-    return inventory.total_bytes <= DICTIONARY_FILES_MAX_BYTES * len(inventory)
+    read: dict[object, tuple[Pieces, ...]] = {}
+    found = {}
+    for one in wanted:
+        if known[one.number]:
+            continue
+        patterns = tuple(files for files, _ in one.tier.settings.codecs)
+        if patterns not in read:
+            rules = one.rule_of_each(inventory)
+            numbers = range(1 + len(patterns))
+            read[patterns] = tuple(
+                read_sample(inventory, rules != number) for number in numbers
+            )
+        found[one.number] = read[patterns]
+    return found
 
 
 def _rules(tier: Tier, inventory: Inventory) -> npt.NDArray[np.uint8] | None:
@@ -294,23 +305,23 @@ def _usable(tier: Tier, codec: Codec, warn: Callable[[str], None]) -> Codec:
 def _tried(
     wanted: _Wanted,
     inventory: Inventory,
-    pieces: Pieces,
+    samples: tuple[Pieces, ...],
     warn: Callable[[str], None],
 ) -> PackedTier:
-    """Return a Tier with the codecs of its rules, and of all other Files."""
+    """Return a Tier with the codecs of its rules, and of all other Files.
+
+    Args:
+        samples: of the Files of no rule, and of those of each rule.
+    """
     number, tier = wanted.number, wanted.tier
-    rules = np.zeros(len(pieces), np.uint8)
-    if wanted.rules is not None:
-        rules = wanted.rules[pieces.files]
-    rest, why = pieces.part(rules == 0), ""
+    (rest, *ruled), why = samples, ""
     if tier.settings.codec == AUTO:
         speed = _speed_of(tier, warn)
-        trial, why = _choose(wanted, inventory, (pieces, rest), speed)
+        trial, why = _choose(wanted, inventory, rest, speed)
     else:
         trial = _given(tier, Codec.parse(tier.settings.codec), rest, warn)
     packings, ratios = [_packing(number, trial, rest)], [trial.ratio]
-    for rule, codec in enumerate(wanted.codecs, start=1):
-        part = pieces.part(rules == rule)
+    for codec, part in zip(wanted.codecs, ruled, strict=True):
         trial = _given(tier, codec, part, warn)
         packings.append(_packing(number, trial, part))
         ratios.append(trial.ratio)
@@ -354,38 +365,23 @@ def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
 
 
 def _choose(
-    wanted: _Wanted, inventory: Inventory, read: tuple[Pieces, Pieces], speed: Link
+    wanted: _Wanted, inventory: Inventory, pieces: Pieces, speed: Link
 ) -> tuple[Trial, str]:
     """Return the trial of the codec that lets a Tier hold most, and why.
 
     Args:
-        read: all pieces, by which the origin is judged; and those of Files of no
-            rule, which have their share of the Tier.
+        pieces: of the Files of no rule, by which the origin is judged, too.
         speed: of the Tier.
     """
     from monarch.origins.trials import try_codecs
-    from monarch.selector import Link, Load, Rule, choose
 
-    pieces, rest = read
-    shared = wanted.shares_words
-    candidates = [one for one in CANDIDATES if shared or not one.dictionary]
-    trials, _ = try_codecs(rest, candidates)
-    share = float(wanted.shares(inventory)[0])
-    file_bytes = inventory.total_bytes / max(1, len(inventory))
-    read_s = max(pieces.read_s, 1e-9)
-    load = Load(
-        batch_files=BATCH_FILES,
-        file_bytes=file_bytes,
-        threads=len(os.sched_getaffinity(0)),
-        dataset_bytes=share * inventory.total_bytes,
-        budget_bytes=share * wanted.rooms * wanted.tier.capacity_bytes,
-        tier=speed,
-        origin=Link(max(1, len(pieces)) / read_s, max(1, pieces.total_bytes) / read_s),
-        tolerance=TOLERANCE,
-        pack_bytes_per_s=PACK_BYTES_PER_S,
-    )
-    tried = [trial.candidate(file_bytes) for trial in trials]
-    choice = choose(load, tried, Rule.SYNC)
+    files = Files.of(inventory, wanted.rule_of_each(inventory) > 0)
+    question = Question()
+    budget_bytes = wanted.rooms * wanted.tier.capacity_bytes
+    load = question.load(files, budget_bytes, speed, pieces)
+    codecs = candidates(dictionaries=wanted.shares_words, needed=load.pack_bytes_per_s)
+    trials, _ = try_codecs(pieces, codecs)
+    choice = decide(load, trials, question.rule)
     chosen = choice.judged.index(choice.chosen)
     return trials[chosen], choice.why
 

@@ -11,14 +11,7 @@ import click
 
 from monarch.cli.options import shared_options
 from monarch.cli.terminal import print_line, print_parts
-from monarch.codec import (
-    BATCH_FILES,
-    CANDIDATES,
-    PACK_BYTES_PER_S,
-    PIECE_BYTES,
-    TOLERANCE,
-    Codec,
-)
+from monarch.codec import BATCH_FILES, TOLERANCE, Codec
 from monarch.errors import UsageError
 from monarch.report.format import Part, Table, many, percent
 from monarch.units import format_size
@@ -27,11 +20,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from monarch.agent.codec_choice import Files, Question
     from monarch.catalog.inventory import Inventory
     from monarch.config import Config
     from monarch.config import Tier as TierSection
     from monarch.origins.trials import Pieces, Trial
-    from monarch.selector import Choice, Load, Rule
+    from monarch.selector import Choice, Load
     from monarch.tiers import Tier
 
 EPILOG = """\b
@@ -41,27 +35,12 @@ Examples:
   monarch codecs /pfs/text --compute 60ms --codec zstd:19 --json
   monarch codecs -c tiers.yaml
 
-A sample of the files is read, at least 64 pieces, and each codec is tried on it for
-0.2 s. Nothing is staged.
+A sample of whole files is read, of larger ones pieces of 1 MiB: a hundredth of the
+bytes, of 128 MiB and more at least 16 MiB, at most 64 MiB, for 2 s. All codecs are
+tried on it. `codec: auto` of a job chooses by the same sample and the same rule.
+Nothing is staged.
 """
 THREADS_MAX: Final = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked, apart from dataset and Tiers."""
-
-    batch: int
-    threads: int
-    compute_s: float
-    codecs: tuple[Codec, ...]
-
-    @property
-    def rule(self) -> Rule:
-        """Return by which rule the codec is chosen."""
-        from monarch.selector import Rule
-
-        return Rule.ASYNC if self.compute_s else Rule.SYNC
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,12 +50,14 @@ class Tried:
     Attributes:
         pieces: of these Files.
         missing: why other codecs could not be tried.
+        files: these.
         ruled_files, ruled_bytes: those that have one.
     """
 
     pieces: Pieces
     trials: list[Trial]
     missing: dict[Codec, str]
+    files: Files
     ruled_files: int
     ruled_bytes: int
 
@@ -156,6 +137,7 @@ def codecs(path: str | None, as_json: bool, threads: int | None, **asked: Any) -
     files are those of the configured datasets; those for which `tiers[].codecs` names
     a codec do not count.
     """
+    from monarch.agent.codec_choice import Question
     from monarch.catalog.inventory import Inventory
     from monarch.cli.plan import scanned_roots
     from monarch.native import CONSTANTS
@@ -207,13 +189,13 @@ def _answer(inventory: Inventory, config: Config, question: Question) -> dict[st
     return {
         "files": len(inventory),
         "bytes": inventory.total_bytes,
-        "batch_files": question.batch,
-        "threads": question.threads,
+        "batch_files": question.batch_files,
+        "threads": question.processors,
         "compute_s": question.compute_s or None,
         "rule": question.rule.value,
         "tolerance": TOLERANCE,
         "tiers": [
-            _choose(inventory, tier, tried[one], question)
+            _choose(tier, tried[one], question)
             for tier, one in zip(tiers, rules, strict=True)
         ],
     }
@@ -231,48 +213,31 @@ def _try(
     inventory: Inventory, ruled: npt.NDArray[np.bool_], question: Question
 ) -> Tried:
     """Try the codecs on pieces of the Files for which no rule names one."""
-    from monarch.origins.trials import read_pieces, try_codecs
-    from monarch.selector import draw
+    from monarch.agent.codec_choice import Files, are_small, candidates, read_sample
+    from monarch.origins.trials import try_codecs
 
-    sizes = inventory.sizes.copy()
-    sizes[ruled] = 0
-    sample = draw(sizes, PIECE_BYTES, seed=len(inventory))
-    print_line(f"monarch: reads {many(len(sample), 'pieces')} of the files ...")
-    pieces = read_pieces(inventory, sample)
+    print_line("monarch: reads a sample of the files ...")
+    pieces = read_sample(inventory, ruled)
     if not len(pieces):
         raise UsageError("none of the files could be read; check their permissions")
-    print_line("monarch: tries codecs on them ...")
-    trials, missing = try_codecs(pieces, dict.fromkeys((*CANDIDATES, *question.codecs)))
-    ruled_bytes = inventory.total_bytes - int(sizes.sum())
-    return Tried(pieces, trials, missing, int(ruled.sum()), ruled_bytes)
+    print_line(f"monarch: tries codecs on {many(len(pieces), 'pieces')} ...")
+    codecs = candidates(question.codecs, dictionaries=are_small(inventory))
+    trials, missing = try_codecs(pieces, codecs)
+    files = Files.of(inventory, ruled)
+    ruled_bytes = inventory.total_bytes - files.total_bytes
+    return Tried(pieces, trials, missing, files, int(ruled.sum()), ruled_bytes)
 
 
-def _choose(
-    inventory: Inventory, tier: Tier, tried: Tried, question: Question
-) -> dict[str, Any]:
+def _choose(tier: Tier, tried: Tried, question: Question) -> dict[str, Any]:
     """Return what was predicted of each codec in one Tier, and the choice."""
-    from monarch.selector import Link, Load, choose
+    from monarch.agent.codec_choice import decide
+    from monarch.selector import Link
     from monarch.tiers.speed import measure_speed
 
     pieces = tried.pieces
     speed = Link(*measure_speed(tier.settings.path, tier.capacity_bytes))
-    origin = Link(len(pieces) / pieces.read_s, pieces.total_bytes / pieces.read_s)
-    file_bytes = inventory.total_bytes / len(inventory)
-    left_bytes = inventory.total_bytes - tried.ruled_bytes
-    load = Load(
-        batch_files=question.batch,
-        file_bytes=file_bytes,
-        threads=question.threads,
-        dataset_bytes=left_bytes,
-        budget_bytes=tier.capacity_bytes * left_bytes / inventory.total_bytes,
-        tier=speed,
-        origin=origin,
-        compute_s=question.compute_s,
-        tolerance=TOLERANCE,
-        pack_bytes_per_s=PACK_BYTES_PER_S,
-    )
-    candidates = [trial.candidate(file_bytes) for trial in tried.trials]
-    choice = choose(load, candidates, question.rule)
+    load = question.load(tried.files, tier.capacity_bytes, speed, pieces)
+    choice = decide(load, tried.trials, question.rule)
     return {
         "tier": tier.name,
         "capacity_bytes": tier.capacity_bytes,
@@ -294,6 +259,7 @@ def _described(load: Load, choice: Choice, trials: list[Trial]) -> dict[str, Any
     assert load.origin is not None
     rows = []
     for trial, one in zip(trials, choice.judged, strict=True):
+        batch_s = load.batch_s(trial.candidate(load.file_bytes))
         is_raw = trial.codec.method == "none"
         unpack = 0.0 if is_raw else 1 / max(trial.unpack_s_per_byte, 1e-12)
         rows.append(
@@ -305,8 +271,8 @@ def _described(load: Load, choice: Choice, trials: list[Trial]) -> dict[str, Any
                 "raw_share": trial.raw_share,
                 "pieces": trial.pieces,
                 "held": one.held,
-                "batch_sync_s": one.batch_s,
-                "batch_async_s": one.exposed_s(load.compute_s),
+                "batch_sync_s": batch_s,
+                "batch_async_s": max(0.0, batch_s - load.compute_s),
                 "feasible": {rule.value: may for rule, may in one.feasible.items()},
             }
         )
@@ -315,6 +281,7 @@ def _described(load: Load, choice: Choice, trials: list[Trial]) -> dict[str, Any
         "tier_bytes_per_s": load.tier.bytes_per_s,
         "origin_files_per_s": load.origin.files_per_s,
         "origin_bytes_per_s": load.origin.bytes_per_s,
+        "needed_pack_bytes_per_s": load.pack_bytes_per_s,
         "codecs": rows,
         "chosen": choice.chosen.candidate.name,
         "why": choice.why,
@@ -387,7 +354,7 @@ def _parts(answer: dict[str, Any]) -> list[Part]:
         f"sync ms: reading a batch of {many(answer['batch_files'], 'files')}, with "
         f"{many(answer['threads'], 'threads')} that decompress. async ms: what "
         "--compute does not hide of it. may: it takes no longer than plain files"
-        f"{' or the computation' if answer['compute_s'] else ''}, and a thread packs "
-        f"{_rate(PACK_BYTES_PER_S)} MB/s.",
+        f"{' or the computation' if answer['compute_s'] else ''}, and packing keeps up "
+        "with the origin beside programs.",
     ]
     return parts

@@ -6,13 +6,13 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from monarch.background import begin
-from monarch.codec import DICTIONARY_FILES_MAX_BYTES, RATIO_MIN, Codec
+from monarch.codec import DICTIONARY_FILES_MAX_BYTES, RATIO_MIN, USUAL_RATES, Codec
 from monarch.native import Coder, codec_library
 from monarch.selector import Candidate
 
@@ -27,9 +27,16 @@ READ_S: Final = 2.0
 """No further piece is read after this time."""
 READ_MAX_S: Final = 2.5
 """What has not come by then is not waited for: an origin may hang."""
-EACH_S: Final = 0.2
-"""How long a codec is tried; at least a few pieces are."""
+EACH_S: Final = 2.0
+"""How long a codec is tried at most, in processor time: all are tried on the same
+pieces, as far as this suffices."""
 PIECES_LEAST: Final = 8
+TRIERS_MAX: Final = 8
+"""Threads that try codecs."""
+TRY_MAX_S: Final = 30.0
+"""After this time on a busy node a codec counts as one that cannot be tried."""
+WOBBLE: Final = 3.0
+"""A measured rate that differs from the usual one by less says nothing of the codec."""
 DICTIONARY_BYTES: Final = 112 << 10
 """What zstd's own trainer makes by default."""
 
@@ -61,18 +68,6 @@ class Pieces:
         """Return what all pieces have together."""
         return sum(map(len, self.bytes_of))
 
-    def part(self, chosen: npt.NDArray[np.bool_]) -> Pieces:
-        """Return some of the pieces, as if the dataset were their Files."""
-        numbers = np.flatnonzero(chosen)
-        weights = self.weights[numbers]
-        return Pieces(
-            [self.bytes_of[number] for number in numbers.tolist()],
-            weights / weights.sum() if len(numbers) else weights,
-            self.failed,
-            self.read_s,
-            self.files[numbers],
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -96,13 +91,29 @@ class Trial:
     pieces: int
 
     def candidate(self, file_bytes: float) -> Candidate:
-        """Return it as the selector takes it, for files of this mean size."""
+        """Return it as measured, for files of this mean size."""
         return Candidate(
             str(self.codec),
             self.ratio,
             self.unpack_s_per_byte * file_bytes,
             self.pack_bytes_per_s,
         )
+
+    def steady(self, file_bytes: float) -> Candidate:
+        """Return it with rates that are the same in each trial of the same files.
+
+        The ratio always is. Rates change with what else the node does, so those that
+        are usual for the codec take their place. The rate of decompression counts as
+        measured where it is far from usual, as it is for tiny files.
+        """
+        measured = self.candidate(file_bytes)
+        if self.codec not in USUAL_RATES:
+            return measured
+        pack, unpack = USUAL_RATES[self.codec]
+        decode_s = (1 - self.raw_share) * file_bytes / unpack
+        if measured.decode_s > WOBBLE * decode_s:
+            decode_s = measured.decode_s
+        return replace(measured, decode_s=decode_s, pack_bytes_per_s=pack)
 
 
 def read_pieces(inventory: Inventory, sample: Sample) -> Pieces:
@@ -159,28 +170,42 @@ def _read(path: bytes, offset: int, length: int) -> bytes:
 def try_codecs(
     pieces: Pieces, codecs: Iterable[Codec], seconds: float = EACH_S
 ) -> tuple[list[Trial], dict[Codec, str]]:
-    """Try codecs one after the other.
+    """Try codecs, as many at the same time as there are processors.
 
     Returns:
         A Trial of each codec that could be tried; and why the others could not.
     """
-    trials: list[Trial] = []
-    missing: dict[Codec, str] = {}
-    for codec in codecs:
-        if codec_library(codec) is None:
-            missing[codec] = "this node has not its library"
-        elif codec.dictionary:
-            trial = _try_dictionary(pieces, codec, seconds)
-            if isinstance(trial, str):
-                missing[codec] = trial
-            else:
-                trials.append(trial)
-        elif codec.method == "none":
-            trials.append(Trial(codec, 1.0, float("inf"), 0.0, 1.0, len(pieces)))
-        else:
-            with Coder(codec) as coder:
-                trials.append(_try(coder, pieces, range(len(pieces)), seconds))
+    wanted = tuple(codecs)
+    found: dict[Codec, Trial | str] = {}
+    numbers = iter(wanted)
+
+    def try_some() -> None:
+        for codec in numbers:
+            found[codec] = _try_codec(pieces, codec, seconds)
+
+    processors = len(os.sched_getaffinity(0))
+    threads = min(processors, TRIERS_MAX, len(wanted))
+    waits = [begin(try_some) for _ in range(threads - 1)]
+    try_some()
+    for wait in waits:
+        with suppress(TimeoutError):
+            wait(TRY_MAX_S)
+    tried = {codec: found.get(codec, "trying it took too long") for codec in wanted}
+    trials = [one for one in tried.values() if isinstance(one, Trial)]
+    missing = {codec: one for codec, one in tried.items() if isinstance(one, str)}
     return trials, missing
+
+
+def _try_codec(pieces: Pieces, codec: Codec, seconds: float) -> Trial | str:
+    """Try a codec; return why it cannot be tried otherwise."""
+    if codec_library(codec) is None:
+        return "this node has not its library"
+    if codec.dictionary:
+        return _try_dictionary(pieces, codec, seconds)
+    if codec.method == "none":
+        return Trial(codec, 1.0, float("inf"), 0.0, 1.0, len(pieces))
+    with Coder(codec) as coder:
+        return _try(coder, pieces, range(len(pieces)), seconds)
 
 
 def train(pieces: Sequence[bytes]) -> bytes | None:

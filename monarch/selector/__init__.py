@@ -9,11 +9,10 @@ from monarch.selector.rules import (
     Rule,
     choose,
 )
-from monarch.selector.sample import PIECES_MAX, PIECES_MIN, Sample, draw
+from monarch.selector.sample import PIECES_MAX, Sample, draw, sample_bytes
 
 __all__ = [
     "PIECES_MAX",
-    "PIECES_MIN",
     "Candidate",
     "Choice",
     "Judged",
@@ -23,4 +22,5 @@ __all__ = [
     "Sample",
     "choose",
     "draw",
+    "sample_bytes",
 ]

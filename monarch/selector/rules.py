@@ -12,6 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+RATIO_DOUBT: Final = 0.03
+"""A sample tells a ratio about so well: files that only just fit may not."""
 
 
 class Rule(Enum):
@@ -49,8 +53,8 @@ class Load:
         remote: of what is held, this share comes from other nodes over this link.
         compute_s: how long the job computes with a batch.
         tolerance: a batch may take longer by this share.
-        pack_bytes_per_s: what a thread has to compress at least, because packing is to
-            end while the job runs.
+        pack_bytes_per_s: what a thread has to compress at least, to keep up with the
+            origin.
     """
 
     batch_files: int
@@ -117,17 +121,15 @@ class Judged:
     Attributes:
         batch_s: the predicted time of I/O for a batch.
         held: the share of the dataset that would fit.
+        missing: the share that would not, where the ratio turns out a bit lower.
         feasible: by each rule.
     """
 
     candidate: Candidate
     batch_s: float
     held: float
+    missing: float
     feasible: dict[Rule, bool]
-
-    def exposed_s(self, compute_s: float) -> float:
-        """Return what of the I/O the computation beside it does not hide."""
-        return max(0.0, self.batch_s - compute_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +145,9 @@ def choose(load: Load, candidates: Sequence[Candidate], rule: Rule) -> Choice:
     """Return the feasible candidate that lets the Tier hold most of the dataset.
 
     Of those that hold the same, the one whose batch is read fastest, then the one that
-    decompresses fastest, then the first. Where others are read as fast within the
-    tolerance, it is the one of them that packs fastest: packing takes processors from
-    the job. Files as they are compete as `none`, and are always feasible.
+    decompresses fastest, then the first. Where others hold as much and are read as fast
+    within the tolerance, it is the one of them that packs fastest: what is packed
+    sooner is held sooner. Files as they are compete as `none`, and are always feasible.
     """
     if RAW.name not in {candidate.name for candidate in candidates}:
         candidates = (RAW, *candidates)
@@ -153,6 +155,8 @@ def choose(load: Load, candidates: Sequence[Candidate], rule: Rule) -> Choice:
     allowed = [one for one in judged if one.feasible[rule]]
     best = max(allowed, key=_merit)
     alike = [one for one in allowed if _is_alike(one, best, load.tolerance)]
+    fastest_s = min(one.batch_s for one in alike)
+    alike = [one for one in alike if one.batch_s <= (1 + load.tolerance) * fastest_s]
     best = max(alike, key=lambda one: one.candidate.pack_bytes_per_s)
     return Choice(best, _why(best, judged, rule), judged)
 
@@ -166,13 +170,16 @@ def _judge(load: Load, candidate: Candidate) -> Judged:
         rule: is_raw or (keeps_up and time <= (1 + load.tolerance) * limit)
         for rule, limit in most.items()
     }
-    return Judged(candidate, time, load.held(candidate.ratio), feasible)
+    held = load.held(candidate.ratio)
+    doubt = 0.0 if is_raw else RATIO_DOUBT
+    missing = 1 - load.held((1 - doubt) * candidate.ratio)
+    return Judged(candidate, time, held, missing, feasible)
 
 
 def _merit(one: Judged) -> tuple[float, float, float]:
     # Nobody gains by holding more than all. While not all is held, the higher ratio
     # holds more.
-    return one.held, -one.batch_s, -one.candidate.decode_s
+    return -one.missing, -one.batch_s, -one.candidate.decode_s
 
 
 def _is_alike(one: Judged, best: Judged, tolerance: float) -> bool:
@@ -183,7 +190,8 @@ def _is_alike(one: Judged, best: Judged, tolerance: float) -> bool:
     """
     may = one is best or one.feasible[Rule.SYNC]
     as_fast = one.batch_s <= (1 + tolerance) * best.batch_s
-    return may and as_fast and one.held == best.held
+    as_full = one.held >= (1 - tolerance) * best.held
+    return may and as_fast and as_full and one.missing <= (1 + tolerance) * best.missing
 
 
 def _why(best: Judged, judged: Sequence[Judged], rule: Rule) -> str:

@@ -8,11 +8,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-PIECES_MIN: Final = 128
-"""Some points may fall into one piece; 64 pieces are enough for what is asked."""
 PIECES_MAX: Final = 2048
-SAMPLE_BYTES: Final = 32 << 20
-"""So much is drawn if pieces are small."""
+"""Each piece costs the origin an open."""
+SAMPLE_PARTS: Final = 100
+"""One part of so many of the dataset is read, within the next two sizes."""
+SAMPLE_BYTES_MIN: Final = 16 << 20
+SAMPLE_BYTES_MAX: Final = 64 << 20
+SMALL_BYTES: Final = 128 << 20
+"""A smaller dataset is not worth more than one part: it is read in a moment."""
+PIECE_BYTES_MIN: Final = 16 << 10
+"""Smaller parts of a file would tell nothing."""
+CLASS_BITS: Final = 2
+"""Files in one class differ in size by a factor of at most 4."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +47,18 @@ class Sample:
         return int(self.lengths.sum())
 
 
+def sample_bytes(total_bytes: int) -> int:
+    """Return how much of a dataset of this size is read to try codecs.
+
+    The limits hold in a job and for `monarch codecs`. They do not depend on the Tiers,
+    so that both read the same pieces.
+    """
+    share = total_bytes // SAMPLE_PARTS
+    if total_bytes < SMALL_BYTES:
+        return share
+    return min(max(share, SAMPLE_BYTES_MIN), SAMPLE_BYTES_MAX)
+
+
 def draw(
     sizes: npt.NDArray[np.uint64],
     piece_bytes: int,
@@ -49,36 +68,51 @@ def draw(
 ) -> Sample:
     """Draw pieces such that each byte of the dataset is as likely as any other.
 
-    The Files stand in a row, as the Catalog has them, sorted by path; a point is drawn
-    in each of many stretches of equal length (systematic sampling: Cochran, Sampling
-    Techniques, chapter 8). So each directory is represented by its share of the bytes,
-    and large Files by theirs.
+    The Files are ordered by classes of their size, and within a class by path, as the
+    Catalog has them; a point is drawn in each of many stretches of equal length
+    (systematic sampling: Cochran, Sampling Techniques, chapter 8). So each size and
+    each directory has its share of the sample.
+
+    A piece is a whole File, or `piece_bytes` of a larger one, at a multiple of that. A
+    part of it would compress worse than the whole. A packed Tier compresses larger
+    Files in pieces of PIECE_BYTES, each alone: with `piece_bytes` of this size some
+    pieces at different places tell the same as the whole File, and cost less. Of a
+    small dataset even one may be more than is to be read; it is smaller then.
 
     Args:
-        sizes: of all Files, in bytes.
+        sizes: of all Files, in bytes; those with 0 are not drawn.
         piece_bytes: larger Files are cut into pieces of this size.
-        pieces: how many to draw; None: at least 128, more if they are small. Fewer are
-            returned if several points fall into one piece.
+        pieces: how many to draw; None: those that have sample_bytes() together. Fewer
+            are returned if several points fall into one piece.
     """
-    ends = np.cumsum(sizes.astype(np.int64))
+    order = np.lexsort((np.arange(len(sizes)), _classes(sizes)))
+    lengths_in_order = sizes[order].astype(np.int64)
+    ends = np.cumsum(lengths_in_order)
     total = int(ends[-1]) if len(ends) else 0
-    none = np.zeros(0, np.int64)
     if not total:
+        none = np.zeros(0, np.int64)
         return Sample(none, none, none, np.zeros(0))
     if pieces is None:
+        piece_bytes = min(piece_bytes, max(sample_bytes(total), PIECE_BYTES_MIN))
         mean = float(np.minimum(sizes, piece_bytes).astype(np.float64) @ sizes) / total
-        pieces = int(np.clip(SAMPLE_BYTES / max(mean, 1.0), PIECES_MIN, PIECES_MAX))
+        pieces = int(np.clip(sample_bytes(total) / max(mean, 1.0), 1, PIECES_MAX))
     random = np.random.default_rng(seed)
-    stretch = total / pieces
-    points = (np.arange(pieces) + random.random(pieces)) * stretch
+    points = (np.arange(pieces) + random.random(pieces)) * (total / pieces)
     at = np.minimum(points.astype(np.int64), total - 1)
-    files = np.searchsorted(ends, at, side="right")
-    begins = ends[files] - sizes[files].astype(np.int64)
-    offsets = (at - begins) // piece_bytes * piece_bytes
-    drawn, counts = np.unique(np.stack([files, offsets]), axis=1, return_counts=True)
+    places = np.searchsorted(ends, at, side="right")
+    offsets = at - (ends - lengths_in_order)[places]
+    offsets = offsets // piece_bytes * piece_bytes
+    drawn = np.stack([order[places], offsets])
+    drawn, counts = np.unique(drawn, axis=1, return_counts=True)
     files, offsets = drawn[0], drawn[1]
     lengths = np.minimum(sizes[files].astype(np.int64) - offsets, piece_bytes)
-    # In an order without a trend: who stops early has seen all kinds of Files.
-    order = random.permutation(len(files))
+    # Without a trend: a reader that stops early has seen all kinds of Files.
+    shuffled = random.permutation(len(files))
     weights = counts / counts.sum()
-    return Sample(files[order], offsets[order], lengths[order], weights[order])
+    return Sample(*(one[shuffled] for one in (files, offsets, lengths, weights)))
+
+
+def _classes(sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return by File the class of its size."""
+    bits = np.log2(np.maximum(sizes, 1).astype(np.float64)).astype(np.int64)
+    return bits // CLASS_BITS

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import catalog
 import clairvoyance
+import codec_choice
 import directories
 import epochs
 import formats
@@ -61,6 +62,9 @@ PARTS: dict[str, Measure] = {
     ),
     "packed": lambda monarch, work, _: packed.measure(monarch, work),
     "packed-tier": lambda monarch, work, _: packed_tier.measure(monarch, work),
+    "codec-choice": lambda monarch, work, size: codec_choice.measure(
+        monarch, work, quick=size.quick
+    ),
     "peers": lambda monarch, work, _: peers.measure(monarch, work),
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
     "scaling": lambda monarch, work, _: scaling.measure(monarch, work),

@@ -2,8 +2,11 @@
 
 import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -138,7 +141,6 @@ def test_dictionary_is_chosen_by_a_node_that_chooses_for_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of a job, each node would read a sample of its own to train it."""
-    monkeypatch.setattr(packed_tiers, "PACK_BYTES_PER_S", 1.0)  # on any machine
     rng = random.Random(3)
     pieces = [
         json.dumps({"image": f"n{rng.randrange(10**6):08}.jpg", "box": [n, 7]}).encode()
@@ -170,3 +172,54 @@ def test_codec_suffices_where_all_nodes_together_have_the_room(
     alone, together = chosen(rooms=1.0), chosen(rooms=6.0)
     assert alone.method == "zstd"
     assert together.method != "zstd" or together.level < alone.level, (alone, together)
+
+
+def text(seed: int) -> bytes:
+    """Lines of numbers, of different lengths."""
+    rng = random.Random(seed)
+    lines = (f'{{"id": {rng.randrange(9**9)}, "ok": true}}' for _ in range(9000))
+    return "\n".join(lines).encode()[: 100_000 + 1000 * (seed % 150)]
+
+
+def volume(seed: int) -> bytes:
+    """A walk in float32."""
+    steps = np.random.default_rng(seed).normal(size=50_000).cumsum()
+    return steps.round(1).astype("<f4").tobytes()
+
+
+@pytest.mark.parametrize("make", [text, volume], ids=["text", "volumes"])
+def test_job_and_codecs_choose_the_same(
+    runner: Runner,
+    tmp_path: Path,
+    mount_counted: Callable[..., CountFs],
+    make: Callable[[int], bytes],
+) -> None:
+    """And what fits is as predicted, within a tenth."""
+    root = tmp_path / "files"
+    for number in range(120):
+        (root / f"{number % 4}").mkdir(parents=True, exist_ok=True)
+        (root / f"{number % 4}" / f"{number}").write_bytes(make(number))
+    view = mount_counted(root, bw=100_000_000)
+    command = [sys.executable, "-P", "-m", "monarch", "codecs", str(view.root)]
+    done = subprocess.run(
+        [*command, "--tier", "ram:6MiB", "--set", "peers.transit=1MiB", "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    [tier] = json.loads(done.stdout)["tiers"]
+
+    outcome = (
+        replace(runner, tier="ram:6MiB")
+        .under_monarch(
+            ["sh", "-c", f"cat {view.root}/*/* | cksum"],
+            roots=[view.root],
+            options=[*AUTO, "--set", "peers.transit=1MiB"],
+        )
+        .succeed()
+    )
+
+    [held] = outcome.report["tiers"]
+    ratios = {one["codec"]: one["ratio"] for one in tier["codecs"]}
+    assert held["codec"] == tier["chosen"] != "none"
+    assert held["expected_ratio"] == pytest.approx(ratios[tier["chosen"]], rel=1e-6)

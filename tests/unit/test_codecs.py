@@ -5,6 +5,8 @@ import os
 import random
 import threading
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ import numpy as np
 import pytest
 import zstandard
 
+from monarch.agent.codec_choice import candidates, decide, needed_rate
 from monarch.cli import main
-from monarch.codec import CANDIDATES, Codec
+from monarch.codec import CANDIDATES, TOLERANCE, Codec
 from monarch.native import Coder, codec_library
 from monarch.origins import trials as origin_trials
 from monarch.origins.trials import Pieces, read_pieces, try_codecs
-from monarch.selector import Sample
+from monarch.selector import Link, Load, Rule, Sample
 
 NAMES = ["lz4", "lz4hc:9", "zstd:3", "zstd:-5", "lz4+shuffle2", "zstd:1+shuffle8"]
 LENGTHS = [1, 2, 7, 4095, 4096, 100_003, 1 << 20]
@@ -191,6 +194,62 @@ def test_trial_tells_the_ratio_of_the_whole_dataset() -> None:
     assert trial.pieces == 32
 
 
+@needs_libraries
+def test_codecs_are_tried_on_the_same_pieces() -> None:
+    """Ratios of different pieces could not be compared."""
+    rng = np.random.default_rng(6)
+    pieces = [numbers(1 << 20)] * 2 + [rng.bytes(1 << 20)] * 6
+    found = Pieces(pieces, np.full(8, 1 / 8), 0, 0.1)
+
+    trials, _ = try_codecs(found, CANDIDATES)
+
+    assert {one.pieces for one in trials if not one.codec.dictionary} == {8}
+
+
+KINDS = {
+    "text": lambda rng: json.dumps(rng.integers(1 << 20, size=9000).tolist()).encode(),
+    "volumes": lambda rng: (
+        np.cumsum(rng.normal(size=50_000)).round(1).astype("<f4").tobytes()
+    ),
+    "images": lambda rng: rng.bytes(110_000),
+    "mixed": lambda rng: (
+        numbers(60_000) + rng.bytes(40_000) + json.dumps(list(range(9000))).encode()
+    ),
+}
+
+
+@needs_libraries
+@pytest.mark.parametrize("kind", KINDS)
+def test_choice_is_the_same_when_rates_wobble_by_a_fifth(kind: str) -> None:
+    rng = np.random.default_rng(7)
+    pieces = [KINDS[kind](rng) for _ in range(40)]
+    found = Pieces(pieces, np.full(40, 1 / 40), 0, 0.1)
+    trials, _ = try_codecs(found, candidates(dictionaries=False))
+    size = found.total_bytes / 40
+    names = set()
+    for _ in range(200):
+        wobble = partial(rng.uniform, 0.8, 1.2)
+        origin, tier = Link(9e3 * wobble(), 1e8 * wobble()), (1e5, 4e9)
+        load = Load(
+            *(32, size, 2, 1e9, 4e8, Link(*(rate * wobble() for rate in tier))),
+            origin=origin,
+            tolerance=TOLERANCE,
+            pack_bytes_per_s=needed_rate(origin.bytes_per_s, 2),
+        )
+        measured = [
+            replace(
+                one,
+                pack_bytes_per_s=one.pack_bytes_per_s * wobble(),
+                unpack_s_per_byte=one.unpack_s_per_byte * wobble(),
+            )
+            for one in trials
+        ]
+        names.add(decide(load, measured, Rule.SYNC).chosen.candidate.name)
+
+    assert len(names) == 1
+    assert (names == {"none"}) == (kind == "images")
+
+
 # -- monarch codecs --------------------------------------------------------------------
 
 
@@ -224,14 +283,13 @@ def test_codecs_prints_what_each_codec_makes_of_a_dataset(
 
     rows = {row["codec"]: row for row in answer["tiers"][0]["codecs"]}
     assert answer["files"] == 80
-    assert answer["tiers"][0]["sample"]["pieces"] >= 64
+    assert 0 < answer["tiers"][0]["sample"]["bytes"] <= answer["bytes"] // 100
     assert rows["none"]["ratio"] == 1
     assert rows["zstd:19"]["ratio"] > rows["none"]["ratio"]
     assert rows["zstd:1+shuffle4"]["ratio"] > 2 * rows["lz4"]["ratio"]
     best = answer["tiers"][0]["chosen"]
-    assert rows[best]["held"] == max(
-        row["held"] for row in rows.values() if row["feasible"]["sync"]
-    )
+    most = max(row["held"] for row in rows.values() if row["feasible"]["sync"])
+    assert rows[best]["held"] >= 0.95 * most
 
 
 @needs_libraries
@@ -254,7 +312,7 @@ def test_codecs_tries_none_on_files_for_which_a_rule_names_one(
 
     [tier] = answer["tiers"]
     assert (tier["ruled_files"], tier["ruled_bytes"]) == (80, 80 * 50_000)
-    assert tier["sample"]["pieces"] >= 64, "of the others alone"
+    assert tier["sample"]["pieces"], "of the others alone"
     ratios = {row["codec"]: row["ratio"] for row in tier["codecs"]}
     assert ratios["zstd:1+shuffle4"] > 3, "of all files it would be less than 2"
     assert (

@@ -7,7 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monarch.selector import Candidate, Choice, Link, Load, Rule, choose, draw
+from monarch.selector import (
+    Candidate,
+    Choice,
+    Link,
+    Load,
+    Rule,
+    choose,
+    draw,
+    sample_bytes,
+)
+from monarch.selector.rules import RATIO_DOUBT
 
 FANSTORE = (
     Candidate("lz4", 1.8, 0.3e-3),
@@ -114,33 +124,43 @@ def brute_force(load: Load, candidates: Sequence[Candidate], rule: Rule) -> set[
     def held(one: Candidate) -> float:
         return min(1.0, load.budget_bytes * one.ratio / load.dataset_bytes)
 
+    def missing(one: Candidate) -> float:
+        sure = one.ratio if one.name == "none" else (1 - RATIO_DOUBT) * one.ratio
+        return 1 - min(1.0, load.budget_bytes * sure / load.dataset_bytes)
+
     def time_s(one: Candidate) -> float:
         return io_s(load, one.ratio, one.decode_s)
 
     def beats(a: Candidate, b: Candidate) -> bool:
-        if not np.isclose(held(a), held(b), rtol=1e-12):
-            return held(a) > held(b)
+        if not np.isclose(missing(a), missing(b), rtol=1e-12, atol=1e-15):
+            return missing(a) < missing(b)
         if not np.isclose(time_s(a), time_s(b), rtol=1e-9, atol=0):
             return time_s(a) < time_s(b)
         return a.decode_s < b.decode_s
 
     best = [a for a in feasible if not any(beats(b, a) for b in feasible)]
 
-    def alike(edge: float) -> list[Candidate]:
+    def alike(edge: float, sure: Sequence[Candidate]) -> list[Candidate]:
         """What is read as fast, and would be taken without computation, too."""
         share = 1 + load.tolerance + edge
-        times = share * time_s(best[0]), share * plain
-        return [
-            one
-            for one in feasible
-            if np.isclose(held(one), held(best[0]), rtol=1e-12)
-            and time_s(one) <= min(times)
+        sooner = share * min(time_s(best[0]), plain)
+        found = [
+            *sure,
+            *(
+                one
+                for one in feasible
+                if missing(one) <= share * missing(best[0]) + edge
+                and held(one) >= (1 - load.tolerance - edge) * held(best[0])
+                and time_s(one) <= sooner
+            ),
         ]
+        fastest_s = min(map(time_s, found))
+        return [one for one in found if time_s(one) <= share * fastest_s]
 
     # What is at the edge may be taken or not.
-    least = max(one.pack_bytes_per_s for one in (*alike(-1e-9), min(best, key=_pack)))
-    found = [*alike(1e-9), *best]
-    return {one.name for one in found if one.pack_bytes_per_s >= least}
+    slowest = min(best, key=_pack)
+    least = max(map(_pack, alike(-1e-9, [slowest])), default=_pack(slowest))
+    return {one.name for one in alike(1e-9, best) if one.pack_bytes_per_s >= least}
 
 
 def _pack(one: Candidate) -> float:
@@ -209,12 +229,15 @@ def test_of_codecs_that_hold_and_read_alike_the_one_that_packs_fastest_is_taken(
     candidates = [
         Candidate("small", 4.0, 1e-4, 20e6),
         Candidate("quick", 3.9, 1e-4, 300e6),
+        Candidate("quicker", 3.6, 1e-4, 500e6),
     ]
 
     assert choose(fits, candidates, Rule.SYNC).chosen.candidate.name == "quick"
     exact = replace(fits, tolerance=0.0)
     assert choose(exact, candidates, Rule.SYNC).chosen.candidate.name == "small"
     full = replace(fits, budget_bytes=fits.dataset_bytes / 8)
+    assert choose(full, candidates, Rule.SYNC).chosen.candidate.name == "quick"
+    del candidates[1]
     assert choose(full, candidates, Rule.SYNC).chosen.candidate.name == "small"
 
 
@@ -240,11 +263,50 @@ def test_sample_represents_each_byte_alike() -> None:
     assert np.isclose(sample.weights.sum(), 1)
 
 
-def test_sample_has_at_least_64_pieces_where_there_are_as_many() -> None:
-    sizes = np.full(1000, 3 << 20, np.uint64)
+@pytest.mark.parametrize("total", [8 << 20, 40 << 20, 250 << 20, 2 << 30, 100 << 30])
+def test_sample_is_bounded_by_the_size_of_the_dataset(total: int) -> None:
+    sizes = np.full(64, total // 64, np.uint64)
 
-    assert len(draw(sizes, 1 << 20)) >= 64
-    assert len(draw(sizes[:10], 1 << 20)) == 30 or len(draw(sizes[:10], 1 << 20)) <= 30
+    sample = draw(sizes, 1 << 20)
+
+    most = sample_bytes(total)
+    assert most <= (total // 8 if total >= 128 << 20 else total // 100)
+    assert most <= max(total // 100, 16 << 20)
+    assert most <= 64 << 20
+    assert sample.bytes <= most
+
+
+def test_sample_has_whole_files_and_whole_pieces_of_larger_ones() -> None:
+    rng = np.random.default_rng(2)
+    sizes = rng.integers(1, 5 << 20, 500).astype(np.uint64)
+
+    sample = draw(sizes, 1 << 20)
+
+    whole = np.minimum(sizes[sample.files] - sample.offsets, 1 << 20)
+    assert (sample.lengths == whole).all()
+    assert (sample.offsets % (1 << 20) == 0).all()
+
+
+def test_sample_has_each_size_and_each_directory_by_its_share() -> None:
+    """Of files whose kinds have their own size or directory few are enough."""
+    sizes = np.array([60_000, 240_000] * 2000, np.uint64)
+    folders = np.arange(4000) // 1000
+    for seed in range(20):
+        sample = draw(sizes, 1 << 20, pieces=40, seed=seed)
+
+        large = sample.weights[sizes[sample.files] == 240_000].sum()
+        assert large == pytest.approx(0.8, abs=0.03)
+        shares = np.bincount(folders[sample.files], sample.weights)
+        assert np.allclose(shares, 0.25, atol=0.06)
+
+
+def test_sample_of_the_same_files_is_the_same() -> None:
+    sizes = np.random.default_rng(4).integers(1, 1 << 22, 900).astype(np.uint64)
+
+    one, other = (draw(sizes, 1 << 20, seed=900) for _ in range(2))
+
+    assert (one.files == other.files).all()
+    assert (one.offsets == other.offsets).all()
 
 
 def test_sample_of_nothing_is_empty() -> None:

@@ -1,0 +1,164 @@
+"""The choice of a Tier's codec, the same for a job and for `monarch codecs`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from monarch.codec import (
+    BATCH_FILES,
+    CANDIDATES,
+    DICTIONARY_FILES_MAX_BYTES,
+    PIECE_BYTES,
+    TOLERANCE,
+    USUAL_RATES,
+    Codec,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from monarch.catalog.inventory import Inventory
+    from monarch.origins.trials import Pieces, Trial
+    from monarch.selector import Choice, Link, Load, Rule
+
+IDLE_SHARE: Final = 0.5
+"""Of the processors, what packing is assumed to find idle in the first epoch."""
+CONSUMED_BYTES_PER_S: Final = 100e6
+"""What programs process of their data on each processor, at most."""
+SLOW_BYTES_PER_S: Final = 10e6
+"""What a slow origin gives for each processor, at most."""
+TELLING_S: Final = 0.25
+"""A sample that was read in less time does not tell that an origin is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The Files of a dataset for which no rule names a codec.
+
+    Attributes:
+        file_bytes: the mean size of all Files of the dataset.
+        total_bytes: of these Files.
+        share: what they have of all bytes, and so of the Tier.
+    """
+
+    file_bytes: float
+    total_bytes: int
+    share: float
+
+    @classmethod
+    def of(cls, inventory: Inventory, ruled: npt.NDArray[np.bool_]) -> Files:
+        """Return the Files that have no rule."""
+        every = inventory.total_bytes
+        total = int(inventory.sizes[~ruled].sum())
+        mean = every / max(1, len(inventory))
+        return cls(mean, total, total / every if every else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How the job reads, as far as it is known.
+
+    Attributes:
+        processors: that decompress at the same time.
+        compute_s: how long the job computes with a batch while it reads the next one.
+        codecs: to try beside the usual ones.
+    """
+
+    batch_files: int = BATCH_FILES
+    processors: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    compute_s: float = 0.0
+    codecs: tuple[Codec, ...] = ()
+
+    @property
+    def rule(self) -> Rule:
+        """Return by which rule the codec is chosen."""
+        from monarch.selector import Rule
+
+        return Rule.ASYNC if self.compute_s else Rule.SYNC
+
+    def load(
+        self, files: Files, budget_bytes: float, tier: Link, pieces: Pieces
+    ) -> Load:
+        """Return what the job reads from a Tier, and from where it reads the rest."""
+        from monarch.selector import Link, Load
+
+        read_s = max(pieces.read_s, 1e-9)
+        origin = Link(max(1, len(pieces)) / read_s, max(1, pieces.total_bytes) / read_s)
+        rate = origin.bytes_per_s if read_s >= TELLING_S else float("inf")
+        return Load(
+            batch_files=self.batch_files,
+            file_bytes=files.file_bytes,
+            threads=self.processors,
+            dataset_bytes=files.total_bytes,
+            budget_bytes=files.share * budget_bytes,
+            tier=tier,
+            origin=origin,
+            compute_s=self.compute_s,
+            tolerance=TOLERANCE,
+            pack_bytes_per_s=needed_rate(rate, self.processors),
+        )
+
+
+def needed_rate(origin_bytes_per_s: float, processors: int) -> float:
+    """Return the bytes a second that a thread has to compress in the first epoch.
+
+    A codec that cannot keep up with the origin leaves files unpacked, which later
+    epochs read from the origin again. How much processor is idle is not known when the
+    codec is chosen: the programs have not begun. They are assumed to use all processors
+    when they have data, and to wait for the origin half of the time. A wrong assumption
+    costs the programs nothing, because packing has the lowest priority: fewer files are
+    packed in the first epoch, or a codec that compresses less is used.
+
+    There are two classes of origins, far from each other, so that the same codec is
+    chosen though the measured rate of an origin changes from one moment to the next. A
+    fast one is not read faster than programs can process its data.
+    """
+    slow = origin_bytes_per_s <= SLOW_BYTES_PER_S * processors
+    return (SLOW_BYTES_PER_S if slow else CONSUMED_BYTES_PER_S) / IDLE_SHARE
+
+
+def read_sample(inventory: Inventory, left_out: npt.NDArray[np.bool_]) -> Pieces:
+    """Read a sample of the Files, apart from some.
+
+    For the same Files it has the same pieces each time, unless the origin is so slow
+    that the time for it does not suffice.
+    """
+    from monarch.origins.trials import read_pieces
+    from monarch.selector import draw
+
+    sizes = inventory.sizes.copy()
+    sizes[left_out] = 0
+    return read_pieces(inventory, draw(sizes, PIECE_BYTES, seed=len(inventory)))
+
+
+def are_small(inventory: Inventory) -> bool:
+    """Return whether Files are small enough to share a dictionary."""
+    return inventory.total_bytes <= DICTIONARY_FILES_MAX_BYTES * len(inventory)
+
+
+def candidates(
+    extra: Iterable[Codec] = (), *, dictionaries: bool, needed: float = 0.0
+) -> tuple[Codec, ...]:
+    """Return the codecs to try, `none` first.
+
+    Args:
+        needed: what a thread has to compress in a second; slower ones are left out.
+    """
+    usual = (one for one in CANDIDATES if USUAL_RATES[one][0] >= needed)
+    wanted = (one for one in usual if dictionaries or not one.dictionary)
+    return tuple(dict.fromkeys((*wanted, *extra)))
+
+
+def decide(load: Load, trials: Iterable[Trial], rule: Rule) -> Choice:
+    """Return the codec for a Tier.
+
+    It depends on the ratios first, and on rates that do not change from one trial to
+    the next: see Trial.steady().
+    """
+    from monarch.selector import choose
+
+    return choose(load, [one.steady(load.file_bytes) for one in trials], rule)
