@@ -49,12 +49,14 @@ class Leg:
         number: of the leg.
         index: of its Records.
         ids: of each one, as batches tell it.
+        known: how many Records this leg and those before have.
         is_last: no leg follows.
     """
 
     number: int
     index: RecordIndex
     ids: Array
+    known: int
     is_last: bool
 
     def next(self, shards: Sequence[RecordIndex], rest: Array, is_last: bool) -> Leg:
@@ -64,18 +66,22 @@ class Leg:
             shards: the indexes of its shards.
             rest: the Records of this leg that go on into it.
         """
-        first = int(self.ids.max(initial=-1)) + 1
-        new = joined(shards) if len(shards) > 1 else shards[0]
-        ids = np.arange(first, first + len(new))
-        if not len(rest):
-            return Leg(self.number + 1, new, ids, is_last)
-        old = replace(self.index, units=self.index.units[rest])
-        ids = np.concatenate([self.ids[rest], ids])
-        return Leg(self.number + 1, joined([old, new]), ids, is_last)
+        index = joined(shards) if len(shards) > 1 else shards[0]
+        known = self.known + len(index)
+        ids = np.arange(self.known, known)
+        if len(rest):
+            old = replace(self.index, units=self.index.units[rest])
+            index = joined([old, index])
+            ids = np.concatenate([self.ids[rest], ids])
+        return Leg(self.number + 1, index, ids, known, is_last)
 
 
 NO_LEG: Final = Leg(
-    -1, RecordIndex("", (), np.empty(0, UNIT)), np.empty(0, np.int64), False
+    number=-1,
+    index=RecordIndex("", (), np.empty(0, UNIT)),
+    ids=np.empty(0, np.int64),
+    known=0,
+    is_last=False,
 )
 
 
@@ -106,11 +112,12 @@ class ShardIndexes:
     @property
     def are_known(self) -> bool:
         """Whether all indexes are made."""
-        return all(one.done() and not one.exception() for one in self._found)
+        return all(map(self.is_made, range(len(self._legs))))
 
     def is_made(self, number: int) -> bool:
         """Return whether the indexes of a leg are made."""
-        return self._found[number].done()
+        found = self._found[number]
+        return found.done() and not found.cancelled() and not found.exception()
 
     def of_leg(self, number: int) -> list[RecordIndex]:
         """Return the indexes of the shards of a leg, when they are made.

@@ -48,8 +48,8 @@ PIECES = 600
 WORDS = 3_000
 POOLED_MIN = 0.75
 """What is wanted. The kernel takes as long for the memory of a file as the codec for
-its bytes: a program that decodes into new files without Monarch reaches 0.43 to 0.51, by
-mappings of them 0.33 to 0.38, and into files that are there already 0.60 to 0.72."""
+its bytes. A program that decodes into new files without Monarch reaches 0.43 to 0.51,
+by mappings of them 0.33 to 0.38, and into files that are there already 0.60 to 0.72."""
 
 
 def content(seed: int) -> bytes:

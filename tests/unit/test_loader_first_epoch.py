@@ -269,6 +269,16 @@ def test_an_index_that_takes_long_is_told(
     ]
 
 
+def test_a_shard_without_records_repeats_no_id(paths: list[str]) -> None:
+    first, second = legs_of(SHARDS, 3)[0][0], legs_of(SHARDS, 3)[1][0]
+    for shard in (first, second):
+        Path(paths[shard]).write_bytes(b"")
+    with early(paths, seed=3, remainder="uneven") as loader:
+        ids = [n for batch in loader for n in batch.ids.tolist()]
+
+    assert sorted(ids) == list(range(TOTAL - 2 * COUNT))
+
+
 def test_rests_go_on_into_the_next_leg(paths: list[str]) -> None:
     with early(paths, batch_size=TOTAL - 5, remainder="drop") as loader:
         batches = epoch(loader)
