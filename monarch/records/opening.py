@@ -35,6 +35,7 @@ from monarch.records.saved import THREADS, SavedRecordIndexes
 from monarch.records.shards import Shards, is_alone
 from monarch.records.sharing import gathered, node_name, share_index, told_by_first
 from monarch.records.sources import FileSource, Source
+from monarch.records.workers import Workers
 
 _PART: Final = "::"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -255,7 +256,7 @@ class Making:
 
         # Processes that index the same files begin with different ones.
         first = os.getpid() % len(names)
-        with closing(shards), ThreadPoolExecutor(min(THREADS, len(names))) as pool:
+        with closing(shards), Workers(min(THREADS, len(names)), "index") as pool:
             found = list(pool.map(made, [*names[first:], *names[:first]]))
         behind = len(names) - first
         return [*found[behind:], *found[:behind]]

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +29,7 @@ from monarch.records.walking import (
     walk_in_parts,
     walk_on,
 )
+from monarch.records.workers import Workers
 from monarch.tiers.memory import read_memory, tightest
 
 THREADS: Final = 32
@@ -117,7 +118,7 @@ class Shards:
         self._probe: Probe | None = None
         self._lock = threading.Lock()
         self._whole = threading.Semaphore(WHOLE_AT_ONCE)
-        self._pool = ThreadPoolExecutor(THREADS, "headers")
+        self._pool = Workers(THREADS, "headers")
 
     def __repr__(self) -> str:
         return f"<Shards, {self._count}: {self._probe}>"
@@ -127,8 +128,8 @@ class Shards:
         return ShardReader(self, path, drops_pages=drops_pages)
 
     def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown()
+        """End the threads; who has given them work waits for it."""
+        self._pool.shutdown(wait=False)
 
     def entries(self, file: ShardReader, make: Make) -> Entries:
         """Return the entries of a shard.
@@ -206,7 +207,7 @@ class Windows:
         pool: its threads read.
     """
 
-    def __init__(self, file: ShardReader, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, file: ShardReader, pool: Executor) -> None:
         self._file = file
         self._pool = pool
         self._start, self._window = 0, b""

@@ -106,3 +106,43 @@ def test_where_nothing_can_be_written_indexes_are_made_all_the_same(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "no-folder"))
 
     assert len(open_records(packed)) == COUNT
+
+
+INTERRUPTED = """
+import sys, threading, _thread
+from monarch.records import open_records
+threading.Timer(1.0, _thread.interrupt_main).start()
+open_records(sys.argv[1:])
+"""
+LEFT = """
+import sys
+from monarch.loader import Loader
+for batch in Loader(sys.argv[1:], 10, start="early"):
+    break
+"""
+
+
+@pytest.mark.parametrize(("program", "status"), [(INTERRUPTED, 1), (LEFT, 0)])
+@pytest.mark.usefixtures("state")
+def test_a_process_ends_while_an_index_is_made(
+    packed: Path, mount_counted: Callable[..., CountFs], program: str, status: int
+) -> None:
+    for n in range(40):
+        write_tfrecord(packed.parent / f"{n}.tfrecord", numbered(COUNT, most=9000))
+    origin = mount_counted(packed.parent, bw=20 << 20, keep_ms=1000)
+    paths = [str(path) for path in origin.root.iterdir()]
+    size = sum(path.stat().st_size for path in packed.parent.iterdir())
+    began = time.monotonic()
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, *paths],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode in (status, -signal.SIGINT), done.stderr
+    assert ("KeyboardInterrupt" in done.stderr) == bool(status)
+    assert origin.counts().read_bytes < 0.9 * size
+    assert time.monotonic() - began < 20
