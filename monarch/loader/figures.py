@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -161,7 +162,8 @@ class IndexProgress:
             self._next_s = now_s + _LINE_S
         of = f" of {count:,}" if count else ""
         text = f"monarch: records of {self._name}: {done:,}{of} {step}"
-        print(text, file=sys.stderr, flush=True)
+        with suppress(OSError, ValueError):  # a closed stderr ends no program
+            print(text, file=sys.stderr, flush=True)
 
 
 def index_progress(rank: int, paths: Paths) -> Progress:

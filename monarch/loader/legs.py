@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from monarch.errors import UsageError
 from monarch.records.index import UNIT, Progress, RecordIndex, joined
 from monarch.records.opening import Making
 from monarch.records.shards import is_alone
@@ -102,11 +103,11 @@ class ShardIndexes:
         self._legs = legs
         self._found: list[Future[list[RecordIndex]]] = [Future() for _ in legs]
         self._may_go_on = threading.Event()
-        self._is_stopped = False
+        self._stopped = threading.Event()
         threading.Thread(target=self._work, name="index", daemon=True).start()
 
     def __repr__(self) -> str:
-        done = sum(one.done() for one in self._found)
+        done = sum(map(self.is_made, range(len(self._legs))))
         return f"<ShardIndexes, {done} of {len(self._legs)} legs>"
 
     @property
@@ -117,7 +118,7 @@ class ShardIndexes:
     def is_made(self, number: int) -> bool:
         """Return whether the indexes of a leg are made."""
         found = self._found[number]
-        return found.done() and not found.cancelled() and not found.exception()
+        return found.done() and not found.exception()
 
     def of_leg(self, number: int) -> list[RecordIndex]:
         """Return the indexes of the shards of a leg, when they are made.
@@ -146,18 +147,19 @@ class ShardIndexes:
 
     def stop(self) -> None:
         """Begin no further leg."""
-        self._is_stopped = True
+        self._stopped.set()
         self._may_go_on.set()
 
     def _work(self) -> None:
         done = 0
         for leg, found in zip(self._legs, self._found, strict=True):
-            if self._is_stopped:
-                found.cancel()
+            if self._stopped.is_set():
+                found.set_exception(UsageError("the loader is closed"))
                 continue
             making = Making(
                 are_read=True,
                 are_awaited=not done,  # the first batch waits for the first leg
+                stopped=self._stopped,
                 progress=partial(self._tell, done),
             )
             try:

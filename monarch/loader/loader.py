@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Unpack
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_128_hexdigest
 
 from monarch.errors import UsageError
 from monarch.loader.figures import index_progress
@@ -21,6 +24,7 @@ from monarch.loader.whole import WholeLoader
 from monarch.records import Records
 from monarch.records.groups import group
 from monarch.records.opening import expanded, is_store
+from monarch.records.sharing import told_by_first
 from monarch.records.sources import FileSource
 
 Array = npt.NDArray[Any]
@@ -59,7 +63,8 @@ class Loader(WholeLoader):
         **options: Unpack[LoaderOptions],
     ) -> None:
         is_early = options.get("start") == "early" and not isinstance(records, Records)
-        names = _files(records) if is_early else []
+        comm = options.get("comm")
+        names = _files(records, comm) if is_early else []
         if len(names) < 2:
             super().__init__(records, batch_size, **options)
             return
@@ -71,7 +76,11 @@ class Loader(WholeLoader):
         self.rank, self.world_size = ranks.rank, ranks.world_size
         self._plan_of_shards = legs_of(len(names), self.options.seed)
         progress = index_progress(ranks.rank, names)
+        self._names = xxh3_128_hexdigest(
+            "\0".join(map(os.path.abspath, names)).encode(errors="surrogateescape")
+        )
         self._legs = ShardIndexes(names, self._plan_of_shards, progress)
+        weakref.finalize(self, self._legs.stop)
         self._resumed = 0, None
 
     def __repr__(self) -> str:
@@ -111,6 +120,9 @@ class Loader(WholeLoader):
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Return the batches of an epoch, or the rest of one that is resumed."""
+        if self._resumed is not None and self._place()[0] == len(self._plan_of_shards):
+            self._end_early()  # the last iteration was left after all batches
+            self._progress = Progress(1)
         if self._resumed is None:
             self._complete()
             return super().__iter__()
@@ -118,10 +130,15 @@ class Loader(WholeLoader):
         return self._early_epoch(*self._place(), self._tries)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration gives; a later one is not early."""
+        """Say which epoch the next iteration gives; a later one is not early.
+
+        Raises:
+            UsageError: it is negative.
+        """
+        if epoch < 0:
+            raise UsageError(f"epoch={epoch} is negative")
         if epoch or self._resumed is None:
-            self._complete()
-            self._resumed = None
+            self._end_early()
             super().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -139,12 +156,8 @@ class Loader(WholeLoader):
             UsageError: the state is of other records, or of another order.
         """
         early = state.get(_KEY)
-        self._tries += 1
-        self._close_leg()
-        self._close_following()
         if self._legs is None or early is None:
-            self._complete()
-            self._resumed = None
+            self._end_early()
             super().load_state_dict(state)
             return
         for name, value in self._told_shards().items():
@@ -153,7 +166,11 @@ class Loader(WholeLoader):
                     f"the state has {name}={early.get(name)!r}, this loader {value!r}"
                 )
                 raise UsageError(f"{text}: the early epoch would be another one")
+        self._end_early(completes=False)
         self._resumed = early["leg"], early["state"]
+        if early["leg"] == len(self._plan_of_shards):  # all was given
+            self._end_early()
+            self._progress = Progress(1)
 
     def close(self) -> None:
         """Leave the reader of the node, which ends with its last rank."""
@@ -171,8 +188,7 @@ class Loader(WholeLoader):
 
     def hold(self) -> None:
         """Keep the reader of the node for workers of this rank: they begin whole."""
-        self._complete()
-        self._resumed = None
+        self._end_early()
         super().hold()
 
     def tell_figures(self) -> None:
@@ -195,6 +211,19 @@ class Loader(WholeLoader):
         index = self._legs.whole()
         self._is_whole = True
         self._set_up(Records(FileSource(index), True), self.options, self._ranks)
+
+    def _end_early(self, *, completes: bool = True) -> None:
+        """Leave the early epoch; what goes on with it raises an error.
+
+        Args:
+            completes: wait for the whole index.
+        """
+        self._tries += 1
+        self._close_leg()
+        self._close_following()
+        self._resumed = None
+        if completes:
+            self._complete()
 
     def _early_epoch(
         self, first: int, state: Mapping[str, Any] | None, number: int
@@ -224,8 +253,7 @@ class Loader(WholeLoader):
                 if number != self._tries:
                     raise UsageError("another iteration of this loader has begun")
             self._close_leg()
-        self._complete()
-        self._resumed = None
+        self._end_early()
         self._progress = Progress(1)
 
     def _taken(self, leg: Leg) -> tuple[Leg, WholeLoader]:
@@ -313,8 +341,15 @@ class Loader(WholeLoader):
     def _told_shards(self) -> dict[str, Any]:
         given = self.options
         size = given.batch_size * self.world_size
-        count = sum(map(len, self._plan_of_shards))
-        return {"shards": count, "seed": given.seed, "global_batch": size}
+        return {
+            "shards": self._names,
+            "seed": given.seed,
+            "shuffle": given.shuffle or "group",
+            "groups_in_flight": given.groups_in_flight,
+            "group_bytes": given.group_bytes,
+            "remainder": given.remainder,
+            "global_batch": size,
+        }
 
 
 def _close(loader: WholeLoader) -> None:
@@ -322,8 +357,9 @@ def _close(loader: WholeLoader) -> None:
     loader.records.close()
 
 
-def _files(records: Any) -> list[str]:
+def _files(records: Any, comm: Any) -> list[str]:
     """Return the files that some paths and patterns stand for; none for a store."""
     given = [records] if isinstance(records, str | os.PathLike) else list(records)
-    names = expanded([os.fspath(one) for one in given])
+    find = partial(expanded, [os.fspath(one) for one in given])
+    names = find() if comm is None else told_by_first(comm, find)
     return [] if is_store(names[0]) else names

@@ -157,8 +157,18 @@ class HeaderReader:
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
     def keeps(self, size: int) -> bool:
-        """Return whether the page cache has kept what was read up to a place."""
-        share = cached_share(self._fd, size)
+        """Return whether the page cache has kept what was read up to a place.
+
+        The file is opened anew: some file systems drop the pages of a file then.
+        """
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            share = cached_share(fd, size)
+        finally:
+            os.close(fd)
         return share is not None and share >= _KEPT
 
     def at(self, offset: int, length: int) -> bytes:

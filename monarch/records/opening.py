@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, zip_longest
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 import numpy as np
@@ -208,11 +209,13 @@ class Making:
         are_read: the Records are read next. Then shards are read whole for their index
             where what is read stays in memory, see `shards`.
         are_awaited: a program waits for the index.
+        stopped: is set when nobody wants the index any more.
     """
 
     fresh: bool = False
     are_read: bool = False
     are_awaited: bool = False
+    stopped: Event = field(default_factory=Event)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     progress: Progress = no_progress
 
@@ -246,6 +249,7 @@ class Making:
             len(names),
             are_read=self.are_read and is_alone,
             are_awaited=self.are_awaited,
+            stopped=self.stopped,
             environ=self.environ,
         )
 
@@ -258,6 +262,8 @@ class Making:
         first = os.getpid() % len(names)
         with closing(shards), Workers(min(THREADS, len(names)), "index") as pool:
             found = list(pool.map(made, [*names[first:], *names[:first]]))
+        if any(was_made for _, was_made in found):
+            saved.bound()
         behind = len(names) - first
         return [*found[behind:], *found[:behind]]
 

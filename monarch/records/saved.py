@@ -21,7 +21,7 @@ from monarch.kept_files import KeptFiles
 from monarch.records.errors import RecordsError
 from monarch.records.index import RecordIndex, RecordObject
 
-FILES_MAX: Final = 256
+FILES_MAX: Final = 4096
 BYTES_MAX: Final = 8 << 30
 THREADS: Final = 16
 """How many objects are looked at at once."""
@@ -68,10 +68,16 @@ class SavedRecordIndexes:
         try:
             self.kept.make_folder()
             index.save(file)
-            self.kept.bound(_is_usable)
         except OSError as error:
             where = shown(os.fsencode(file))
             log.debug("record index not saved file=%s reason=%s", where, error.strerror)
+
+    def bound(self) -> None:
+        """Remove what no job can use, and what was not used for longest."""
+        try:
+            self.kept.bound(_is_usable)
+        except OSError as error:
+            log.debug("record indexes not bounded reason=%s", error.strerror)
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:

@@ -101,6 +101,7 @@ class Shards:
         are_read: their Records are read next, by this node alone.
         are_awaited: a program waits for their index: they are read whole only if that
             takes WHOLE_S.
+        stopped: ends all reads when it is set.
     """
 
     def __init__(
@@ -109,9 +110,11 @@ class Shards:
         *,
         are_read: bool,
         are_awaited: bool = False,
+        stopped: threading.Event | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._count = count
+        self.stopped = stopped or threading.Event()
         self._are_awaited = are_awaited
         self._is_staged = RUN_VARIABLE in environ
         self._are_read = are_read
@@ -139,6 +142,7 @@ class Shards:
             RecordsError: it cannot be read.
         """
         if file.size <= SMALL_BYTES:
+            file.keep_pages()
             return self._walked_whole(file, make)
         with self._lock:
             if self._probe is None:
@@ -190,6 +194,16 @@ class ShardReader(HeaderReader):
     def __init__(self, shards: Shards, path: str, *, drops_pages: bool) -> None:
         super().__init__(path, drops_pages=drops_pages)
         self._shards = shards
+
+    def fresh(self, offset: int, length: int) -> bytes:
+        """Return bytes that are read now; several threads may ask at once.
+
+        Raises:
+            RecordsError: they cannot be read, or nobody wants them any more.
+        """
+        if self._shards.stopped.is_set():
+            raise self.refuse("is not indexed to its end: the loader is closed")
+        return super().fresh(offset, length)
 
     def cursor(self) -> Cursor:
         """Return what reads it for one thread."""

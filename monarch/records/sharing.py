@@ -65,8 +65,8 @@ def _tried(make: Callable[[], T]) -> tuple[T | None, str | None]:
     """Return what was made, or why it could not be."""
     try:
         return make(), None
-    except RecordsError as error:
-        return None, str(error)
+    except Exception as error:  # whatever it is, the other ranks wait for an answer
+        return None, str(error) or type(error).__name__
 
 
 def share_index(comm: Any, make: Make) -> tuple[RecordIndex, bool]:

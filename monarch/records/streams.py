@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -238,7 +237,10 @@ class TarWalk:
                 raise Damaged("has sparse files, which are not supported")
             if length > _HEADER_NAMES_MAX:
                 raise Damaged(f"is damaged at byte {at}: a name of {length} bytes")
-            names.note(kind, file.at(data, length))
+            try:
+                names.note(kind, file.at(data, length))
+            except ValueError as error:
+                raise Damaged(f"is damaged at byte {at}: {error}") from error
             self._globals = names.globals
             at = end
         return None
@@ -257,7 +259,7 @@ class TarWalk:
 
 def _key_number(name: str) -> int:
     """Return a number that names of one sample have in common."""
-    return xxh3_64_intdigest(os.fsencode(sample_key(name)))
+    return xxh3_64_intdigest(sample_key(name).encode(errors="surrogateescape"))
 
 
 def _kind_and_size(header: bytes) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
@@ -188,9 +187,12 @@ def walk_in_parts(make: Make, parts: Parts) -> Entries:
         RecordsError: it cannot be read.
     """
     bounds = [parts.size * n // parts.count for n in range(1, parts.count)]
-    search = partial(_first_of, make, parts)
-    limits = [*bounds[1:], parts.size]
-    places = parts.pool.map(search, bounds, limits)
+    searches = [
+        parts.pool.submit(_first_of, make, parts, begin, limit)
+        for begin, limit in pairwise([*bounds, parts.size])
+    ]
+    wait(searches)  # none of them reads when the file is closed
+    places = [search.result() for search in searches]
     starts = sorted({place for place in places if place is not None})
     others = [
         (start, parts.pool.submit(_walked, make, parts, start, limit))

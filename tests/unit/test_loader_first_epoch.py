@@ -117,7 +117,7 @@ def test_an_early_epoch_goes_on_from_a_state(paths: list[str], given: int) -> No
         state = json.loads(json.dumps(loader.state_dict()))
     with early(paths) as loader:
         loader.load_state_dict(state)
-        rest = epoch(loader)
+        rest = epoch(loader) if given < len(whole) else []
         behind = epoch(loader)
 
     assert begun + rest == whole
@@ -136,6 +136,39 @@ def test_an_iteration_that_is_left_is_gone_on_with(paths: list[str]) -> None:
         found += epoch(loader)
 
     assert found == whole
+
+
+def test_an_iteration_that_is_left_at_its_end_is_over(paths: list[str]) -> None:
+    with early(paths) as loader:
+        whole, after = epoch(loader), epoch(loader)
+    with early(paths) as loader:
+        batches = iter(loader)
+        for _ in whole:
+            next(batches)
+        assert epoch(loader) == after
+
+
+def test_another_epoch_ends_an_early_one(paths: list[str]) -> None:
+    with early(paths) as loader:
+        next(iter(loader))
+        with pytest.raises(UsageError, match="-1 is negative"):
+            loader.set_epoch(-1)
+        loader.set_epoch(1)
+        found = epoch(loader)
+        stats = loader.stats()
+    with early(paths) as loader:
+        epoch(loader)
+        assert found == epoch(loader)
+    assert stats["batches"] == len(found)
+
+
+def test_a_loader_that_is_closed_indexes_nothing_more(paths: list[str]) -> None:
+    loader = early(paths)
+    next(iter(loader))
+    loader.close()
+
+    with pytest.raises(UsageError, match="the loader is closed"):
+        epoch(loader)
 
 
 def test_the_length_is_not_known_before_the_index_is(paths: list[str]) -> None:
@@ -216,11 +249,14 @@ def test_states_of_other_loaders_are_refused(paths: list[str]) -> None:
         pytest.raises(UsageError, match="start='early'"),
     ):
         loader.load_state_dict(state)
-    with (
-        early(paths, batch_size=8) as loader,
-        pytest.raises(UsageError, match="global_batch=16"),
-    ):
-        loader.load_state_dict(state)
+    others: list[tuple[list[str], dict[str, Any], str]] = [
+        (paths, {"batch_size": 8}, "global_batch=16"),
+        (paths, {"shuffle": "none"}, "shuffle='group'"),
+        (paths[1:], {}, "shards="),
+    ]
+    for files, options, reason in others:
+        with early(files, **options) as loader, pytest.raises(UsageError, match=reason):
+            loader.load_state_dict(state)
 
 
 def test_a_later_epoch_waits_for_the_index(paths: list[str]) -> None:

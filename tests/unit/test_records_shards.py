@@ -9,6 +9,7 @@ import pytest
 from monarch.cluster import RUN_VARIABLE
 from monarch.loader import Loader
 from monarch.records import open_records, shards
+from monarch.records.headers import HeaderReader
 from monarch.records.shards import Probe, is_alone
 from monarch.tiers.memory import Memory
 from support.countfs import CountFs
@@ -54,6 +55,33 @@ def test_what_is_read_for_the_index_is_not_read_again(
 
     assert sorted(numbers) == list(range(SHARDS * COUNT))
     assert origin.counts().read_bytes <= 1.05 * bytes_of(folder)
+
+
+def test_small_shards_are_read_once_as_well(
+    tmp_path: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    source = tmp_path / "small"
+    source.mkdir()
+    for shard in range(6):
+        values = numbered(60, most=9000, seed=shard)
+        write_tfrecord(source / f"{shard}.tfrecord", values)
+    origin = mount_counted(source, keep_ms=1000)
+    origin.set(cached=KEEPS)
+
+    with Loader(paths(origin), 10, remainder="uneven") as loader:
+        assert sum(len(batch) for batch in loader) == 360
+
+    assert origin.counts().read_bytes <= 1.05 * bytes_of(source)
+
+
+def test_shards_whose_pages_go_when_they_are_opened_are_not_read_whole(
+    folder: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    origin = mount_counted(folder, keep_ms=1000)
+    origin.set(cached=DROPS)
+    with HeaderReader(paths(origin)[0]) as file:
+        file.fresh(0, 1 << 20)
+        assert not file.keeps(1 << 20)
 
 
 def test_headers_alone_are_read_where_nothing_would_stay(

@@ -153,6 +153,16 @@ def test_what_another_rank_cannot_index_all_are_told(packed: Path) -> None:
     assert "bad.tfrecord: is truncated" in str(found[0])
 
 
+@pytest.mark.parametrize("name", ["n" * 300, "a\0b"])
+def test_any_error_of_a_rank_is_told_to_all(tmp_path: Path, name: str) -> None:
+    paths = [str(tmp_path / "none.lmdb"), str(tmp_path / name)]
+
+    found = on_all(lambda comm: open_records(paths, comm=comm), World())
+
+    assert [type(one) for one in found] == [RecordsError] * RANKS
+    assert len({str(one) for one in found}) == 1
+
+
 def test_what_the_first_rank_cannot_open_all_are_told(tmp_path: Path) -> None:
     path = tmp_path / "none.lmdb"
 

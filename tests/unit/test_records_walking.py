@@ -189,6 +189,26 @@ def test_the_walks_share_the_headers(pool):
     assert sum(one.reads for one in cursors) <= 2000 + 100
 
 
+def test_a_false_beginning_that_cannot_be_read_is_left(pool):
+    number = b"9" * 5000
+    info = tarfile.TarInfo("pax")
+    info.type, info.size = tarfile.XHDTYPE, len(number) + 8
+    inner = info.tobuf(tarfile.USTAR_FORMAT) + (number + b" path=x").ljust(5120, b"\0")
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in ("a", "b", "c"):
+            member = tarfile.TarInfo(name)
+            member.size = 8 * len(inner)
+            tar.addfile(member, io.BytesIO(8 * inner))
+    data = out.getvalue()
+
+    found = in_parts(TarWalk, data, pool, 12)
+
+    assert same(found, one_by_one(TarWalk, data))
+    with pytest.raises(Damaged, match="is damaged at byte 0"):
+        one_by_one(TarWalk, inner)
+
+
 def test_an_unknown_checksum_is_no_beginning():
     window = bytes(4096)
 

@@ -171,6 +171,7 @@ def _packed(
     with closing(Waiter(way_of(keys.store, keys.details, environ))) as waiter:
         index = index_packed(waiter, keys, partial(progress, "indexed"), part)
     saved.save(name, index)
+    saved.bound()
     return index, True
 
 
