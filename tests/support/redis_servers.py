@@ -4,9 +4,10 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from monarch.records.stores.resp import command
 from support.processes import wait_until
@@ -15,14 +16,25 @@ HOST = "127.0.0.1"
 MASTERS = 3
 
 
-def free_port(most: int = 65535) -> int:
-    """A port that nobody listens on."""
+BUS: Final = 10_000
+"""So much higher is the second port of a server of a cluster."""
+
+
+def free_port() -> int:
+    """A port that nobody uses."""
+    with socket.socket() as sock:
+        sock.bind((HOST, 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def cluster_port() -> int:
+    """A port that nobody uses, and neither the second one of such a server."""
     while True:
-        with socket.socket() as sock:
-            sock.bind((HOST, 0))
-            port: int = sock.getsockname()[1]
-            if port <= most:
-                return port
+        port = free_port()
+        with suppress(OSError, OverflowError), socket.socket() as bus:
+            bus.bind((HOST, port + BUS))
+            return port
 
 
 @dataclass
@@ -97,8 +109,7 @@ def redis_cluster(folder: Path) -> Iterator[list[Redis]]:
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]
         # A replica that has not synchronised yet never takes over.
         options += ["--repl-diskless-sync-delay", "0"]
-        port = free_port(55_000)  # it listens on its port + 10,000 as well
-        servers.append(Redis(own, port=port, options=tuple(options)))
+        servers.append(Redis(own, port=cluster_port(), options=tuple(options)))
     try:
         for server in servers:
             server.start()

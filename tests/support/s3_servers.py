@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from support.redis_servers import free_port
+from support.redis_servers import cluster_port, free_port
 
 KEY, SECRET = "AKMONARCH", "hush-hush-secret"
 START_S = 60.0
@@ -33,7 +33,7 @@ def seaweedfs(folder: Path) -> Iterator[str]:
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
     (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-    ports = {name: free_port(50_000) for name in ("master", "volume", "filer", "s3")}
+    ports = {name: cluster_port() for name in ("master", "volume", "filer", "s3")}
     words = [program("weed"), "server", f"-dir={folder}", "-ip=127.0.0.1"]
     words += ["-ip.bind=127.0.0.1", "-s3", f"-s3.config={folder / 's3.json'}"]
     words += [f"-{name}.port={port}" for name, port in ports.items()]
