@@ -92,7 +92,7 @@ class ShardIndexes:
     Args:
         names: of the shards.
         legs: the shards of each leg.
-        progress: is told how many are made.
+        progress: called with the number of indexes made so far.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class ShardIndexes:
                 names = [self._names[number] for number in leg]
                 made = making.each(names, is_alone(os.environ))
                 found.set_result([index for index, _ in made])
-            except Exception as error:  # who waits would wait for ever
+            except Exception as error:  # or the waiting loader would hang
                 found.set_exception(error)
             done += len(leg)
             self._may_go_on.wait()

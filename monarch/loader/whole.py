@@ -50,7 +50,7 @@ _open_keys: dict[str, int] = {}
 
 @atexit.register
 def _close_all() -> None:
-    """Close what a program has not closed, so that its figures are told."""
+    """Close the loaders that a program left open: the report needs their figures."""
     for loader in list(_open_loaders):
         loader.close()
 
@@ -331,7 +331,7 @@ class WholeLoader:
         """Return an epoch from a place on.
 
         Args:
-            step: of a worker, which is told where the batches begin; 0: it is none.
+            step: of a worker, whose progress says where batches begin; 0: no worker.
         """
         has_start = bool(progress.late or step)
         start = progress.start if has_start else progress.place

@@ -86,7 +86,7 @@ class Probe:
 
 
 def is_alone(environ: Mapping[str, str]) -> bool:
-    """Return whether no other node reads the same Records, as far as is told."""
+    """Return whether this node is the only one of the job, by its environment."""
     if any(environ.get(name, "1") != "1" for name in _NODES):
         return False
     found = [(environ.get(size), environ.get(local)) for size, local in _LOCAL]

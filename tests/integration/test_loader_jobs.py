@@ -39,6 +39,22 @@ def origin(tmp_path: Path, mount_counted: Callable[[Path], CountFs]) -> CountFs:
     return mount_counted(source)
 
 
+def job(
+    command: Path, options: list[str], program: list[str], state: Path | str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program under Monarch, which succeeds."""
+    done = subprocess.run(
+        [str(command), "run", *options, "--", *program],
+        env={**os.environ, "XDG_STATE_HOME": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def test_a_loader_in_a_job_reads_the_origin_once_and_is_in_the_report(
     origin, tmp_path, run_root, monarch_command
 ):
@@ -53,16 +69,8 @@ def test_a_loader_in_a_job_reads_the_origin_once_and_is_in_the_report(
     index.close()
     origin.set(read_us=20_000, reset=1)  # hints are there before the copies
 
-    done = subprocess.run(
-        [str(monarch_command), "run", *options, "--", *train],
-        env={**os.environ, **saved},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = job(monarch_command, options, train, saved["XDG_STATE_HOME"])
 
-    assert done.returncode == 0, done.stderr
     size = sum(path.stat().st_size for path in origin.source.iterdir())
     assert origin.counts().read_bytes <= 1.05 * size + parse_size("64KiB") * SHARDS
     found: dict[str, Any] = json.loads(report.read_text())
@@ -93,16 +101,8 @@ def test_loaders_that_no_variable_holds_are_in_the_report(
     options += ["--tier", f"ram:64MiB:{run_root}"]
     train = [sys.executable, "-P", "-c", UNNAMED, str(origin.root)]
 
-    done = subprocess.run(
-        [str(monarch_command), "run", *options, "--", *train],
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    job(monarch_command, options, train, tmp_path / "state")
 
-    assert done.returncode == 0, done.stderr
     told = json.loads(report.read_text())["loader"]
     assert told["records"] == told["batches"] * 32 == 3 * (SHARDS * RECORDS // 32) * 32
 
@@ -130,15 +130,7 @@ def test_index_and_first_epoch_of_a_staged_job_read_the_origin_once(
     options = ["--data", str(origin.root), "--tier", f"ram:256MiB:{run_root}"]
     train = [sys.executable, "-P", "-c", FIRST, str(origin.root), start]
 
-    done = subprocess.run(
-        [str(monarch_command), "run", *options, "--", *train],
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    job(monarch_command, options, train, tmp_path / "state")
 
-    assert done.returncode == 0, done.stderr
     size = sum(path.stat().st_size for path in source.iterdir())
     assert origin.counts().read_bytes <= 1.05 * size
