@@ -188,7 +188,8 @@ def test_a_hint_before_the_catalog_is_followed_once_it_is_there(
     mount = mount_counted(tmp_path / "data")
     mount.set(stall="deep")
     options = ["--data", str(mount.root), "--tier", f"ram:{TIER_BYTES}B:{run_root}"]
-    agent = start_agent(run_root / "j.n", [*options, "--set", "catalog.wait_max=200ms"])
+    options += ["--set", "catalog.wait_max=200ms", "--set", "peers.transit=512KiB"]
+    agent = start_agent(run_root / "j.n", options)
     try:
         agent.listen("late")
         monkeypatch.setenv(RUN_VARIABLE, str(run_root / "j.n"))

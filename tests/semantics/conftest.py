@@ -81,7 +81,7 @@ def line(
 ) -> Iterator[Callable[..., list[str]]]:
     """A function that gives the command line of a program under Monarch."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="monarch-test-") as ram:
-        tier = ["--tier", f"ram:64MiB:{ram}"]
+        tier = ["--tier", f"ram:256MiB:{ram}"]  # its Pool holds each file packed
 
         def make(
             *program: str, options: tuple[str, ...] = (), data: tuple[str, ...] = ()
