@@ -155,22 +155,23 @@ static void what_was_left_behind_is_adopted_for_a_peer(void)
 static void replies_may_come_in_any_order(void)
 {
     struct frame_request asked[4];
+    const uint32_t count = 4 * FRAME_BLOCKS_MAX; /* one request of a program */
     nodes_begin(&nodes, PLAYED, NO_SOURCE);
     int fd = played_connect(&nodes);
-    node_ask(&nodes.asker, 0, 0, EXTENT_BLOCKS);
-    for (uint8_t wanted = EXTENT_BLOCKS; wanted; wanted -= 4 * FRAME_BLOCKS_MAX) {
-        for (int i = 0; i < 4; i++) {
+    for (uint32_t first = 0; first < EXTENT_BLOCKS; first += count) {
+        node_ask(&nodes.asker, 0, first, count);
+        for (uint32_t i = 0; i < 4; i++) {
             asked[i] = played_take(fd);
             CHECK(asked[i].blocks == FRAME_BLOCKS_MAX && !asked[i].flags);
-            CHECK(asked[i].wanted == wanted - i * FRAME_BLOCKS_MAX);
-            CHECK(asked[i].first == (uint32_t)EXTENT_BLOCKS - asked[i].wanted);
+            CHECK(asked[i].wanted == count - i * FRAME_BLOCKS_MAX);
+            CHECK(asked[i].first == first + i * FRAME_BLOCKS_MAX);
         }
         for (int i = 4; i-- > 0;) {
             struct blocks_reply a = played_right(&nodes, &asked[i]);
             played_give(fd, &a);
         }
+        node_read(&nodes.asker, 0, first, count);
     }
-    node_read(&nodes.asker, 0, 0, EXTENT_BLOCKS);
     CHECK(nodes_none_failed(&nodes));
     all_from_owner(EXTENT_BYTES, 0);
     close(fd);
