@@ -56,7 +56,7 @@ class Fill:
         self._behind = settings.behind
         self._news = 0
         self._passed_over = 0
-        self._crowded = self._packed = 0
+        self._crowded = self._packed = self._again = 0
 
     def __repr__(self) -> str:
         left = sum(self._engine.fill_left())
@@ -104,6 +104,19 @@ class Fill:
         if crowded == self._crowded or packed == self._packed or not self.is_done:
             return
         self._crowded, self._packed = crowded, packed
+        if self._enabled:
+            self._fill(policy.to_read, policy.to_fetch)
+
+    def check_again(self, policy: Policy, again: int) -> None:
+        """Look again at Files that it may have passed over while they were refused.
+
+        Args:
+            again: how many Files to be packed have been refused for a while, as the
+                Pool was full, and may be asked for again.
+        """
+        if again == self._again or not self.is_done:
+            return
+        self._again = again
         if self._enabled:
             self._fill(policy.to_read, policy.to_fetch)
 

@@ -1,6 +1,7 @@
-"""Files that fill a packed Tier to its last page."""
+"""Files that fill a packed Tier to its last page, or the Pool before it."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from unit.test_native_packs import (  # noqa: F401
     Node,
     Wanted,
     make,
+    text,
 )
 
 COUNT, SIZE = 40, 20_000
@@ -87,3 +89,27 @@ def test_spare_copies_leave_the_room_of_files_that_are_to_be_kept(
     node.fill(*kept.tolist())
 
     assert 0 < spares <= COUNT // 4
+
+
+def test_pool_that_is_short_of_room_loses_nothing(
+    make: Callable[..., Node],  # noqa: F811
+) -> None:
+    """Programs read the origin instead, and fill packs these files later."""
+    contents = [text(60_000, n) for n in range(COUNT)]
+    node = make(contents, Wanted(pool_bytes=8 * 61_440))
+
+    def is_busy(file: int) -> bool:
+        return node.state(file)[2] is native.Reason.BUSY
+
+    def is_answered(file: int) -> bool:
+        return node.is_ready(file) or is_busy(file)
+
+    for file in range(COUNT):
+        node.engine.demand(file)
+        wait_until(partial(is_answered, file), f"an answer for file {file}")
+    wait_until(lambda: not any(map(is_busy, range(COUNT))), "programs may ask again")
+    node.fill(*range(COUNT))
+    node.bring(0)
+
+    assert node.tally["packed_files"] == COUNT
+    assert node.plain(0) == contents[0]

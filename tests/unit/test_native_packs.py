@@ -284,21 +284,6 @@ def test_program_gets_plain_bytes_first_and_the_file_is_packed_later(
     assert node.tally["unpacked_files"] == 1
 
 
-def test_pool_that_is_short_of_room_loses_nothing(make: Callable[..., Node]) -> None:
-    contents = [text(60_000, n) for n in range(60)]
-    node = make(contents, Wanted(pool_bytes=8 * 61_440))
-    files = range(len(contents))
-
-    for _ in range(3):
-        for file in files:
-            node.bring(file)
-            assert node.plain(file) == contents[file]
-    wait_until(lambda: node.packed(*files), "all are packed")
-
-    assert node.tally["origin_read_bytes"] == sum(map(len, contents))
-    assert node.tally["packed_files"] == len(contents)
-
-
 def test_file_that_is_too_large_for_the_pool_is_not_packed(
     make: Callable[..., Node],
 ) -> None:

@@ -177,3 +177,18 @@ def test_files_without_room_are_looked_at_again_once_for_each_file_that_was_pack
 
     # At (2, 3), and at (3, 4): before that no frame had come.
     assert looks == [9, 9]
+
+
+def test_files_that_were_refused_are_looked_at_again_when_fill_has_ended():
+    policy = Policy.cluster(place_sizes([Node("a", 20 * PAGE)], np.full(9, PAGE)), 0)
+    looks: list[int] = []
+    left = [0]
+    engine: Any = SimpleNamespace(
+        fill=lambda read, fetch: looks.append(len(read)), fill_left=lambda: (left[0], 0)
+    )
+    fill = Fill(engine, FILL)
+
+    for left[0], again in ((0, 0), (4, 2), (1, 3), (0, 3), (0, 3)):
+        fill.check_again(policy, again)
+
+    assert looks == [9]

@@ -6,12 +6,11 @@
 #include <stdatomic.h>
 
 #include "dataplane/media/codec.h"
-#include "dataplane/transfers/idle_packing.h"
 #include "dataplane/transfers/transfer.h"
 #include "fault.h"
 #include "packed.h"
 
-enum { READERS = 3, ROUNDS = 400, MOVES = 3, HURRIES = 50 };
+enum { READERS = 3, ROUNDS = 400, MOVES = 3 };
 
 static void *reader(void *seed)
 {
@@ -70,8 +69,8 @@ static void *watch_hurry(void *most)
     return NULL;
 }
 
-/* most_in_a_hurry - returns that number for a job whose programs open more Files than the Pool has room for. */
-static uint32_t most_in_a_hurry(void)
+/* Also where programs open more Files than the Pool has room for. */
+static void small_files_wait_for_idle_processors(void)
 {
     uint32_t most = 0;
     pthread_t watch;
@@ -79,20 +78,30 @@ static uint32_t most_in_a_hurry(void)
     atomic_store(&stop_watching, false);
     CHECK(pthread_create(&watch, NULL, watch_hurry, &most) == 0);
     read_all();
-    await_packed();
     atomic_store(&stop_watching, true);
     pthread_join(watch, NULL);
-    CHECK(most <= idle_packing_threads(board->engine->transfers.idle_packing));
+    CHECK(most == 0);
     end_job();
-    return most;
 }
 
-static void few_threads_pack_in_a_hurry(void)
+/* Programs read the others from the origin, and fill looks at them again. */
+static void files_that_wait_to_be_packed_take_half_of_the_pool(void)
 {
-    bool some = false;
-    for (int i = 0; i < HURRIES && !some; i++)
-        some = most_in_a_hurry() > 0;
-    CHECK(some);
+    const uint32_t kind = MONARCH_ASKED | MONARCH_AWAITED;
+    struct monarch_order orders[POOL_FILES];
+    uint32_t begun = 0;
+    begin_job(64 << 20);
+    while (begun < POOL_FILES &&
+           monarch_table_begin(table, begun, kind, &orders[begun]) == VERDICT_BEGUN)
+        begun++;
+    CHECK(begun == POOL_FILES / 2 && orders[0].tier == POOL);
+    CHECK(table_packing_is_behind(table, begun) && !tally_now().again);
+    table_count_again(table, begun);
+    CHECK(tally_now().again == 1);
+    while (begun)
+        CHECK(monarch_table_fail(table, &orders[--begun], REASON_NONE, 1) == 1);
+    CHECK(!table_packing_is_behind(table, 0));
+    end_job();
 }
 
 static void memory_may_be_taken_back_at_any_moment(void)
@@ -342,7 +351,8 @@ int main(void)
         return SKIP;
     }
     readers_beside_fill_find_right_bytes();
-    few_threads_pack_in_a_hurry();
+    small_files_wait_for_idle_processors();
+    files_that_wait_to_be_packed_take_half_of_the_pool();
     memory_may_be_taken_back_at_any_moment();
     frames_may_move_while_they_are_read();
     segments_may_go_while_frames_move();

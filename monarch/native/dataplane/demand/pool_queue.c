@@ -94,6 +94,13 @@ static enum monarch_verdict begin(struct pool_queue *q, uint32_t file,
     return (enum monarch_verdict)verdict;
 }
 
+/* may_wait - room will be free soon. Not where Files wait to be packed, which has the lowest
+ * priority: they may stay in the Pool for long. */
+static bool may_wait(const struct pool_queue *q, uint32_t file)
+{
+    return !table_packing_is_behind(q->demand->table, file);
+}
+
 /* pool_queue_wait - for a File that the Pool had no room for: makes room, or lets the File wait
  * for it. */
 void pool_queue_wait(struct pool_queue *q, uint32_t file)
@@ -104,7 +111,8 @@ void pool_queue_wait(struct pool_queue *q, uint32_t file)
     pthread_mutex_lock(&q->lock);
     if (!is_queued(q, file))
         verdict = q->queue.count ? VERDICT_POOL : begin(q, file, &order);
-    if (verdict == VERDICT_POOL && q->queue.count < q->queue.capacity) {
+    if (verdict == VERDICT_POOL && q->queue.count < q->queue.capacity &&
+        may_wait(q, file)) {
         set_queued(q, file, true);
         ring_push(&q->queue, &(struct timed){file, now});
         job_ring(q->demand->job); /* it serves the queue, and may sleep for long */
@@ -125,7 +133,8 @@ static bool next_of_queue(struct pool_queue *q, struct monarch_order *order)
     while ((first = ring_peek(&q->queue))) {
         struct timed one = *first;
         enum monarch_verdict verdict = begin(q, one.file, order);
-        if (verdict == VERDICT_POOL && now - one.at_ns < WAIT_NS)
+        if (verdict == VERDICT_POOL && now - one.at_ns < WAIT_NS &&
+            may_wait(q, one.file))
             return false;
         ring_pop(&q->queue, &one);
         set_queued(q, one.file, false);

@@ -48,7 +48,9 @@ static int plain_first(struct table *t, const struct monarch_order *order, int t
 {
     uint32_t file = order->file;
     table_set_promised(t, file, table_kept_need(t, file) > 0);
-    int pool = table_reserve_pool(t, need_of(t, file),
+    int pool = NO_TIER;
+    if (table_due_fits(t, need_of(t, file)))
+        pool = table_reserve_pool(t, need_of(t, file),
                                   order->kind & MONARCH_BACKGROUND);
     if (pool < 0)
         return POOL_FULL;
@@ -166,7 +168,8 @@ void table_end_busy(struct table *t, struct ring *refused)
     while ((first = ring_peek(refused)) && first->until_ns <= now) {
         ring_pop(refused, &one);
         uint64_t file = one.file;
-        monarch_states_change(t->options.words, &file, 1, &again);
+        if (monarch_states_change(t->options.words, &file, 1, &again))
+            table_count_again(t, one.file);
     }
 }
 

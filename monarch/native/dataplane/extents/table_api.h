@@ -48,6 +48,8 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t transfer_ns, busy_ns, origin_busy_ns;
     uint64_t passed_over; /* Files whose peers could not be asked by fill */
     uint64_t crowded;     /* Files that find no room while frames under way hold some */
+    uint64_t
+        again; /* Files to be packed that the Pool had no room for, and that may come now */
     uint64_t hinted_files, hinted_bytes; /* Transfers that hints have begun */
     uint64_t reads_without_token;        /* of the origin, for programs */
     uint64_t packed_files, packed_bytes, stored_bytes; /* into packed Tiers */

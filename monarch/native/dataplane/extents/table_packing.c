@@ -7,6 +7,7 @@
 enum {
     NO_TIER = -1,
     CROWDED_PARTS = 3, /* packing hurries when this part of the Pool waits for it */
+    DUE_PARTS = 2,     /* Files that wait for it take this part of the Pool at most */
     SHORT_PARTS = 4,   /* or when less than this part of it is free for Extents */
 };
 
@@ -40,6 +41,46 @@ bool table_pool_is_crowded(struct table *t)
                    t->accounts[t->options.tiers].capacity;
     pthread_mutex_unlock(&t->lock);
     return crowded;
+}
+
+/* table_due_fits - so much more of the Pool may be taken by Files that are to be packed. The
+ * rest is for decoded Files: packing, which has the lowest priority, may be far behind. The
+ * caller holds the lock. */
+bool table_due_fits(const struct table *t, uint64_t need)
+{
+    return DUE_PARTS * (t->due_bytes + need) <= t->accounts[t->options.tiers].capacity;
+}
+
+/* is_to_be_packed - a packed Tier is to hold a small File, and does not yet. The caller holds
+ * the lock. */
+static bool is_to_be_packed(const struct table *t, uint32_t file)
+{
+    uint8_t to = t->rows[table_row(t, file, 0)].destination;
+    bool packs = false;
+    for (uint32_t i = 0; i < t->options.tiers; i++)
+        packs = packs || table_packs(t, i, file);
+    return packs && (to == DESTINATION_TIER || to == DESTINATION_SPARE) &&
+           !table_is_packed(t, file);
+}
+
+/* table_packing_is_behind - the Pool has no room for a File because others wait there to be
+ * packed. */
+bool table_packing_is_behind(struct table *t, uint32_t file)
+{
+    pthread_mutex_lock(&t->lock);
+    bool behind = is_to_be_packed(t, file) &&
+                  !table_due_fits(t, footprint(t->options.sizes[file]));
+    pthread_mutex_unlock(&t->lock);
+    return behind;
+}
+
+/* table_count_again - a File may be asked for again: fill, which may have passed it over, looks
+ * at it once more if it is to be packed. */
+void table_count_again(struct table *t, uint32_t file)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.again += is_to_be_packed(t, file);
+    pthread_mutex_unlock(&t->lock);
 }
 
 /* table_pool_is_short - Extents that wait to be packed may keep programs from the Pool. */

@@ -242,12 +242,13 @@ bool packing_waits(const struct transfers *ts)
     return ts->packs && (packs_waiting(ts->packs) || deferred_waits(ts));
 }
 
-/* packing_lacks_room - programs wait for room in the Pool, or soon will: some of it is to be packed as
- * fast as it can be; `extents`: of large Files. */
+/* packing_lacks_room - Extents in the Pool keep programs from reading on, or soon will: some are
+ * packed as fast as they can be. Small Files take a part of the Pool only, and wait for idle
+ * processors. */
 bool packing_lacks_room(const struct transfers *ts, bool extents)
 {
-    return table_pool_is_crowded(ts->table) ||
-           (extents && table_pool_is_short(ts->table));
+    return extents &&
+           (table_pool_is_crowded(ts->table) || table_pool_is_short(ts->table));
 }
 
 /* packing_hurries - the same, and there is something to be packed. */
