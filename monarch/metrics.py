@@ -81,7 +81,7 @@ class AgentCounters:
     came_packed_files: int = _figure("files", "came packed from peers")
     packed_extents: int = _figure("pieces", "of 8 MiB of large files were packed")
     compacted_segments: int = _figure(
-        "pack files", "given back because most of what was in them was not needed"
+        "pack files", "freed because most of their content was unused"
     )
     compacted_bytes: int = _figure("bytes", "of frames copied out of these")
     breakers_opened: int = _figure("times", "a peer was suspended after failures")
@@ -296,7 +296,7 @@ def metrics_reference() -> str:
         "",
         f"Each sample has the label `{JOB_LABEL}`, the name of the job. Times are in "
         "seconds, sizes in bytes.",
-        "Counters begin with the agent, which lives as long as its job.",
+        "Counters start with the agent, which runs as long as its job.",
         "",
         "| name | type | labels | unit | meaning |",
         "| --- | --- | --- | --- | --- |",

@@ -169,7 +169,7 @@ class Joining:
             first, error = self.cluster.bootstrap.nodes[0], self.cluster.mesh.last_error
             reason = f" ({error})" if error else ""
             self._notifier.warn(
-                f"{first} has not joined{reason}; this node works alone until it has"
+                f"{first} has not joined{reason}; this node works alone until it joins"
             )
 
     async def _leave(self) -> None:

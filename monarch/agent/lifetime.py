@@ -121,7 +121,7 @@ class ProgramLifetime:
         processes.scan()
         self.note_end_of_process(stager)
         if not processes.programs_seen and not self._parts.notifier.has_reader():
-            self._parts.end("the launcher has gone")
+            self._parts.end("the launcher ended")
 
     def note_end_of_process(self, stager: Stager | None) -> None:
         """End with the last program of the job, or `agent.linger` after it."""

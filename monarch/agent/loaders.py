@@ -89,7 +89,7 @@ class LoaderRows:
                 utilization_min=1.0 if busy is None else float(busy),
             )
         except (KeyError, TypeError, ValueError) as error:
-            text = f"these are no figures of a loader: {error!r}"
+            text = f"not the figures of a loader: {error!r}"
             raise MonarchError(text) from error
         if (pid, number) in self._rows or len(self._rows) < _ROWS_MAX:
             self._rows[pid, number] = row

@@ -86,7 +86,7 @@ def _result(
     if is_usage or not any(one.result for one in others):
         raise error or AssertionError("no indexing has ended")
     path = indexing.dataset.path
-    reason = error or f"its scan got no answer for {SILENT_S:g} s"
+    reason = error or f"its scan had no answer for {SILENT_S:g} s"
     log.warning("no index path=%s", path, exc_info=error)
     notifier.warn(f"{path} is not staged, programs read the origin: {reason}")
     return empty_index(indexing.dataset)

@@ -292,7 +292,7 @@ def _agreed(
 
 
 def _usable(tier: Tier, codec: Codec, warn: Callable[[str], None]) -> Codec:
-    """Return the codec, or none if this node has not its library."""
+    """Return the codec, or none if its library is not installed on this node."""
     if codec_library(codec) is not None:
         return codec
     warn(

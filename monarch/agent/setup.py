@@ -190,6 +190,4 @@ def _check_metrics(config: Config) -> None:
     if path.suffix != ".prom":
         raise UsageError(f"metrics.textfile: {path} must end in .prom")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"metrics.textfile: {path.parent} is no directory in which you can write"
-        )
+        raise UsageError(f"metrics.textfile: {path.parent} is not a writable directory")

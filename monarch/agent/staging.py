@@ -236,7 +236,7 @@ def start_line(
     room = int(sum(held)) * (nodes if shared else 1)
     if room >= namespace.room_bytes:
         return line
-    line += f"; there is room for {100 * room // namespace.room_bytes}% of it"
+    line += f"; {100 * room // namespace.room_bytes}% of it fits"
     return f"{line}{f': {LRU_ADVICE}' if _evicts(setup) else ''}"
 
 

@@ -35,17 +35,17 @@ EXAMPLES_MAX: Final = 3
 UNINDEXED = "the datasets were not indexed yet"
 
 _REASONS = {
-    Reason.NONE: "not asked for before the job ended",
+    Reason.NONE: "not requested before the job ended",
     Reason.STOPPING: "the job ended before they were copied",
     Reason.NO_ROOM: "no tier had room for them",
     Reason.CHANGED: "changed on the origin, or written to",
     Reason.ERROR: "copying them failed too often",
     Reason.DENIED: "Monarch may not read them (permissions)",
     Reason.MEMORY: "removed again to keep below the memory limit",
-    Reason.BUSY: "their origin did not answer, or there was no room at that moment",
+    Reason.BUSY: "their origin did not answer, or no space was free at that moment",
 }
 _MEANWHILE = {
-    Reason.NONE: "not asked for yet",
+    Reason.NONE: "not requested yet",
     Reason.STOPPING: "the job is ending",
 }
 _STANDINGS: Final = {

@@ -42,14 +42,14 @@ VERBS: Final = {
         "monarch.cli.codecs:codecs", "Measure codecs on a dataset, and choose one."
     ),
     "records": Verb(
-        "monarch.cli.records:records", "Index packed records, and tell their cost."
+        "monarch.cli.records:records", "Index packed records and report their cost."
     ),
     "stage": Verb("monarch.cli.stage:stage", "Fill the tiers of nodes before a job."),
     "list": Verb(
         "monarch.cli.retained:list_retained", "List what is retained on this node."
     ),
     "plan": Verb("monarch.cli.plan:plan", "Predict what each node would store."),
-    "doctor": Verb("monarch.cli.doctor:doctor", "Tell what prevents staging here."),
+    "doctor": Verb("monarch.cli.doctor:doctor", "Report what prevents staging here."),
     "env": Verb("monarch.cli.env:env", "Print what a container needs."),
     "clean": Verb("monarch.cli.clean:clean", "Remove leftovers of dead jobs."),
     "config": Verb(

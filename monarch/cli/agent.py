@@ -27,7 +27,7 @@ Examples:
   mpiexec -n 4 -ppn 1 monarch agent --job train -c job.yaml &
   mpiexec -n 32 -ppn 8 monarch run --job train -- python train.py
 
-`monarch run --job NAME` uses the agent if it begins within 3 s, or is there already.
+`monarch run --job NAME` uses the agent if it is running, or starts within 3 s.
 Programs may follow each other within `agent.linger` (10 s).
 """
 

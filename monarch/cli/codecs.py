@@ -216,11 +216,11 @@ def _try(
     from monarch.agent.codec_choice import Files, are_small, candidates, read_sample
     from monarch.origins.trials import try_codecs
 
-    print_line("monarch: reads a sample of the files ...")
+    print_line("monarch: reading a sample of the files ...")
     pieces = read_sample(inventory, ruled)
     if not len(pieces):
         raise UsageError("none of the files could be read; check their permissions")
-    print_line(f"monarch: tries codecs on {many(len(pieces), 'pieces')} ...")
+    print_line(f"monarch: trying codecs on {many(len(pieces), 'pieces')} ...")
     codecs = candidates(question.codecs, dictionaries=are_small(inventory))
     trials, missing = try_codecs(pieces, codecs)
     files = Files.of(inventory, ruled)
@@ -342,7 +342,7 @@ def _parts(answer: dict[str, Any]) -> list[Part]:
             "",
             f"tier {tier['tier']}: {format_size(tier['capacity_bytes'])}, reads "
             f"{_rate(tier['tier_bytes_per_s'])} MB/s and "
-            f"{tier['tier_files_per_s']:,.0f} files/s; the origin gave "
+            f"{tier['tier_files_per_s']:,.0f} files/s; the origin delivers "
             f"{_rate(tier['origin_bytes_per_s'])} MB/s",
             *_tried_on(tier),
             _table(tier, answer["rule"]),

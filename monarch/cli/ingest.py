@@ -22,7 +22,7 @@ from monarch.report.format import many
 from monarch.units import format_duration, format_size
 
 _NO_LISTING: Final = (
-    "--keep is for what is listed: redis://HOST/DB or s3://BUCKET/PREFIX/"
+    "--keep needs a listed destination: redis://HOST/DB or s3://BUCKET/PREFIX/"
 )
 _LISTED: Final = re.compile(r"(rediss?|s3)://")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")

@@ -100,7 +100,7 @@ def _pace(staged: Figures, per_s: Mapping[str, float]) -> list[str]:
     if staged["bytes"] >= staged["kept_bytes"]:
         return []
     if not staged["coming_bytes"]:
-        return ["nothing more is coming"]
+        return ["nothing more will be staged"]
     parts = [format_rate(per_s["staged_bytes"])] if per_s else []
     if staged["left_s"]:
         parts.append(f"{format_duration(staged['left_s'])} left")

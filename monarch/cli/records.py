@@ -52,7 +52,7 @@ def records() -> None:
 
 @records.command(_SHOW)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--fresh", is_flag=True, help="Make the index anew.")
+@click.option("--fresh", is_flag=True, help="Make a new index.")
 @click.option(
     "--keep",
     metavar="NAME",

@@ -283,7 +283,7 @@ def check(options: RunOptions) -> int:
     seconds = time.monotonic() - began_s
     size = int(inventory.sizes[found.right].sum())
     amount = f"{format_count(len(found.right))} of {many(len(names), 'files')}"
-    text = f"{_names(config)}: {amount} are staged and right"
+    text = f"{_names(config)}: {amount} are staged and verified"
     text += f" ({format_size(size)} compared in {format_duration(seconds)})"
     lines = _faults(found, inventory, share)
     if lines and (users := _users([one.path for one in config.datasets])):
@@ -343,12 +343,12 @@ def _faults(found: Verified, inventory: Inventory, share: _Share) -> list[str]:
         lines.append(text)
     if share.left_files:
         lines.append(
-            f"  on no node whole: {many(share.left_files, 'files')}, for want of room"
+            f"  complete on no node, without space: {many(share.left_files, 'files')}"
         )
     if lines and found.foreign:
         lines.append(
             f"  {many(found.foreign, 'copies')} of files that have changed since, or "
-            "have gone"
+            "no longer exist"
         )
     return lines
 

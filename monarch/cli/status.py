@@ -57,7 +57,7 @@ def ask_agent(run: Path, op: str) -> dict[str, Any] | None:
         click.echo(f"monarch: {error}", err=True)
         return None
     if answer.get("schema") != SCHEMA:
-        reason = "its agent is of another version of Monarch"
+        reason = "its agent runs another version of Monarch"
         click.echo(f"monarch: {run}: {answer.get('error', reason)}", err=True)
         return None
     return answer

@@ -44,4 +44,4 @@ def _finished(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     try:
         yield from findings
     except (OSError, MonarchError) as error:
-        yield warning(check, f"cannot be looked at: {error}", "look at it by hand")
+        yield warning(check, f"cannot be checked: {error}", "check it by hand")

@@ -66,8 +66,8 @@ def _statx(number: int) -> Iterator[Finding]:
         return
     yield warning(
         "kernel",
-        f"statx(2): {os.strerror(failed)}: the origin lists directories, and is read "
-        "where large files fill",
+        f"statx(2): {os.strerror(failed)}: the origin lists directories, and large "
+        "files are read there until they are staged",
         f"use Linux 4.11 or newer, or {_PROFILE}",
     )
 
@@ -105,7 +105,7 @@ def check_limits() -> Iterator[Finding]:
     if (space := _limit(resource.RLIMIT_AS)) is not None:
         yield warning(
             "limits",
-            f"address space: {format_size(space)}; a process reads the origin where "
+            f"address space: {format_size(space)}; a process reads the origin if "
             "Monarch's segments take more than an eighth of it",
             "ulimit -v unlimited",
         )

@@ -67,7 +67,7 @@ def check_network(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
     yield from _congestion()
     yield from _rendezvous(config, environ, has_others)
     if seal_library() is None:
-        text = "there is no libcrypto: files from other nodes get checksums only"
+        text = "libcrypto is missing: files from peers are verified by checksum only"
         yield note("integrity", text, "install OpenSSL 3")
     if isinstance(nodes, NodeList):
         yield from _reach(nodes, config.peers.port or SOME_PORT, host)
@@ -103,14 +103,14 @@ def _interfaces(host: str) -> Iterator[Finding]:
     elif fast:
         yield warning(
             "interface",
-            f"{fast[0]} is up, but agents use what the names of nodes lead to",
+            f"{fast[0]} is up, but agents use the addresses of the node names",
             f"peers: {{interface: {fast[0]}}}",
         )
     elif own := own_addresses():
         yield ok("interface", f"any; addresses of this node: {listed(own, NAMES_MAX)}")
     else:
-        fix = "nothing for a job of one node; else bring an interface up"
-        yield note("interface", "this node has no address but loopback", fix)
+        fix = "nothing for a job of one node; otherwise bring an interface up"
+        yield note("interface", "this node has only a loopback address", fix)
 
 
 def _congestion() -> Iterator[Finding]:

@@ -44,14 +44,14 @@ def check_here(shim: Path = SHIM) -> Iterator[Finding]:
     if path in done.stdout:
         yield ok("shim", "loads in programs of this node")
     else:
-        reason = _reason(done) or "it was left out without a message"
+        reason = _reason(done) or "it was ignored without a message"
         yield prevents(
             "shim",
             f"does not load: {reason}",
             "build Monarch for this machine: pip install --force-reinstall .",
         )
     if others := os.environ.get("LD_PRELOAD"):
-        yield note("shim", f"is loaded after {others}, as LD_PRELOAD asks for")
+        yield note("shim", f"is loaded after {others}, as LD_PRELOAD requires")
 
 
 def check_root(root: Path, shim: Path = SHIM) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def check_root(root: Path, shim: Path = SHIM) -> Iterator[Finding]:
     if program is None:
         yield prevents(
             check,
-            "there is no program in its /bin",
+            "its /bin contains no program",
             "name the root directory of an unpacked container",
         )
         return
@@ -69,14 +69,14 @@ def check_root(root: Path, shim: Path = SHIM) -> Iterator[Finding]:
     if (interpreter := _interpreter(program)) is None:
         yield prevents(
             check,
-            f"{name} is no dynamically linked program of this kind of machine: it "
+            f"{name} is not a dynamically linked program for this machine: it "
             "reads the origin",
             "use an image for this machine whose programs are dynamically linked",
         )
         return
     linker = _resolved(root, interpreter)
     if linker is None:
-        text = f"{name} cannot start: there is no {interpreter}"
+        text = f"{name} cannot start: {interpreter} is missing"
         yield prevents(check, text, "install the C library in the image")
         return
     with _preloadable(shim) as path:

@@ -87,7 +87,7 @@ def check_run_directory(environ: Mapping[str, str]) -> Iterator[Finding]:
     base = Path(given) if given else HOME_BASE
     if not base.is_dir() or not os.access(base, os.W_OK | os.X_OK):
         fix = "set MONARCH_STAGING_RUN_DIR to a private directory in memory"
-        yield prevents(check, f"{base} is no directory that you can write to", fix)
+        yield prevents(check, f"{base} is not a writable directory", fix)
         return
     yield from _privacy(base, given is not None)
     kind = file_system(base)
@@ -212,7 +212,7 @@ def _codec(settings: TierSettings) -> Iterator[Finding]:
     missing = [name for name in wanted if codec_library(Codec.parse(name)) is None]
     for name in missing:
         library = "libzstd" if name.startswith("zstd") else "liblz4"
-        text = f"there is no {library}: files are packed, but not by {name}"
+        text = f"{library} is missing: files are packed, but not by {name}"
         yield warning(settings.key, text, f"install {library} (libzstd1, liblz4-1)")
 
 
@@ -225,7 +225,7 @@ def _tier(tier: Tier, datasets: Mapping[str, Path]) -> Iterator[Finding]:
         yield ok(settings.key, text)
     else:
         fix = f"free space at {settings.path}, or another path"
-        yield warning(settings.key, f"{text}: there is no room", fix)
+        yield warning(settings.key, f"{text}: no free space", fix)
     yield from _codec(settings)
     yield from _kind(settings, kind)
     yield from _device(settings, device, datasets)
@@ -285,7 +285,7 @@ def _writes(settings: TierSettings, kind: FileSystem) -> Iterator[Finding]:
     if missing:
         names = " and ".join(missing)
         yield note(
-            settings.key, f"{settings.path} has no {names}; Monarch does without"
+            settings.key, f"{settings.path} has no {names}; Monarch works without them"
         )
     if "noexec" in kind.options:
         yield note(

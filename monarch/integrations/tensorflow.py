@@ -40,8 +40,8 @@ def as_tf_dataset(loader: Loader, *, signature: Any = None) -> Any:
     if is_made and signature is None:
         name = "decode" if options.collate_fn is None else "collate_fn"
         raise UsageError(
-            f"as_tf_dataset needs signature=tf.TensorSpec(...): {name} makes what the "
-            "dataset gives"
+            f"as_tf_dataset needs signature=tf.TensorSpec(...): {name} decides what "
+            "the dataset yields"
         )
     details = loader.records.index.details
     if signature is None:

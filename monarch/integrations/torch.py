@@ -101,7 +101,7 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
         """
         if sys._getframe(1).f_locals.get("auto_collation"):
             raise UsageError(
-                "LoaderDataset gives batches: use DataLoader(dataset, batch_size=None)"
+                "LoaderDataset yields batches: use DataLoader(dataset, batch_size=None)"
             )
         info = get_worker_info()
         if info is None:
@@ -121,13 +121,13 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
         """Return how far this process is; see `state_after` for the main process.
 
         Raises:
-            UsageError: workers give the batches, and they alone know.
+            UsageError: workers deliver the batches, and they alone know.
         """
         if get_worker_info() is not None:
             return self._of_process(None).state()
         if self._epochs.have_begun:
             raise UsageError(
-                "workers give the batches: use state_after(epoch, batches) of the "
+                "workers deliver the batches: use state_after(epoch, batches) of the "
                 "dataset, or torchdata's StatefulDataLoader"
             )
         state = self.loader.state_dict()

@@ -152,7 +152,7 @@ class Batch:
         """
         if self._given is None:
             raise UsageError(
-                "this batch is not valid any more: the next batch uses its memory; "
+                "this batch is no longer valid: the next batch uses its memory; "
                 "batch.keep() returns one that stays valid"
             )
         return self._given
@@ -317,14 +317,13 @@ class Batch:
         """Return the bytes, a row for each Record; not those of a reader's memory."""
         if len(self) and not self._places:
             raise UsageError(
-                "this batch has no bytes: another process has decoded it; use "
-                "batch.records"
+                "this batch has no bytes: another process decoded it; use batch.records"
             )
         lengths = self._lengths()
         if len(lengths) > 1:
             raise UsageError(
-                f"records of {min(lengths)} to {max(lengths)} bytes are no array; use "
-                "batch.records, or decode="
+                f"records of {min(lengths)} to {max(lengths)} bytes do not form an "
+                "array; use batch.records, or decode="
             )
         length = lengths.pop() if lengths else 0
         if self._own is not None:

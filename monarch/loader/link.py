@@ -363,8 +363,8 @@ class ReaderLink:
         names = ", ".join(f"{key.position} of epoch {key.epoch}" for key in missing[:4])
         return (
             f"nothing was read for {limit_s:g} s (timeout): groups {names} are "
-            "missing; the origin or the reader hangs, another rank of this node stands "
-            "still, or views of earlier batches are held (use batch.keep())"
+            "missing; the origin or the reader hangs, another rank of this node has "
+            "stopped, or views of earlier batches are held (use batch.keep())"
         )
 
     # -- the reader --------------------------------------------------------------------

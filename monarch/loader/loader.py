@@ -96,8 +96,8 @@ class Loader(WholeLoader):
         """
         if self._legs is not None and not self._legs.are_known:
             raise TypeError(
-                "how many batches there are is not known yet, as the index is being "
-                "made (start='early'); it is at the end of the first epoch"
+                "the number of batches is unknown until the first epoch ends "
+                "(start='early')"
             )
         self._complete()
         return super().__len__()
@@ -165,7 +165,7 @@ class Loader(WholeLoader):
                 text = (
                     f"the state has {name}={early.get(name)!r}, this loader {value!r}"
                 )
-                raise UsageError(f"{text}: the early epoch would be another one")
+                raise UsageError(f"{text}: the early epoch would differ")
         self._end_early(completes=False)
         self._resumed = early["leg"], early["state"]
         if early["leg"] == len(self._plan_of_shards):  # all was given

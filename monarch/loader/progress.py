@@ -86,10 +86,10 @@ class Identity:
                     text = (
                         f"the state has {name}={state[name]!r}, this loader {value!r}"
                     )
-                    raise UsageError(f"{text}: the order would be another one")
+                    raise UsageError(f"{text}: the order would differ")
             return Progress(state["epoch"], state["place"], state["start"], late)
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"this is no state of a loader: {error!r}") from error
+            raise UsageError(f"not a state of a loader: {error!r}") from error
 
 
 def _packed(late: Sequence[int]) -> str:

@@ -60,7 +60,7 @@ def find_ranks(
         UsageError: the arguments contradict each other.
     """
     if (rank is None) != (world_size is None):
-        raise UsageError("rank and world_size are given together, or neither is")
+        raise UsageError("give rank and world_size together, or neither")
     if rank is not None and world_size is not None:
         job = _job(environ) if world_size > 1 else _own()
         return Ranks(rank, world_size, "arguments", job, comm)

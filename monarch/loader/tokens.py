@@ -122,7 +122,7 @@ class _Taker:
             sock = self._connected()
             sock.sendall(_ASK)
             if sock.recv(1) != _GRANT:
-                raise ConnectionResetError("the tokens have gone")
+                raise ConnectionResetError("the process that holds the tokens ended")
         except OSError as error:
             self._lost(error)
             return _nothing
@@ -145,7 +145,7 @@ class _Taker:
 
     def _lost(self, error: OSError) -> None:
         if not getattr(self._own, "lost", False) and str(error):
-            text = f"monarch: loader: readers_max is not kept any longer: {error}"
+            text = f"monarch: loader: readers_max is no longer enforced: {error}"
             print(text, file=sys.stderr, flush=True)
         self._own.lost = True
         if (sock := getattr(self._own, "socket", None)) is not None:

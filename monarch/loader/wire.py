@@ -108,7 +108,7 @@ class Channel:
         if not packet or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             for fd in fds:
                 os.close(fd)
-            raise ConnectionResetError("the other side has gone")
+            raise ConnectionResetError("the other side closed the connection")
         try:
             message = json.loads(packet)
         except ValueError as error:
@@ -172,7 +172,7 @@ def connect(key: str, limit_s: float) -> Channel | None:
         return None
     if peer_user(sock) != os.geteuid():
         sock.close()
-        raise LoaderError("another user has taken the address of this loader's reader")
+        raise LoaderError("another user holds the address of this loader's reader")
     return Channel(sock)
 
 

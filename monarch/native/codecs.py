@@ -89,7 +89,7 @@ class Coder(Closable):
         dictionary: what all pieces share.
 
     Raises:
-        CodecMissingError: this node has not the library of the codec.
+        CodecMissingError: this node lacks the library of the codec.
         ValueError: the dictionary is not one of zstd.
     """
 
@@ -158,7 +158,7 @@ class Coder(Closable):
         if count == -errno.ENOMEM:
             raise MemoryError(f"codec {self.codec}")
         if count < 0:
-            raise ValueError(f"codec {self.codec} does not give back what it got")
+            raise ValueError(f"codec {self.codec} does not restore what it compressed")
         return rows[:count]
 
     def close(self) -> None:

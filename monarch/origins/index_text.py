@@ -33,12 +33,12 @@ def doubts_of(index: RootIndex) -> list[str]:
     elif not index.block.file_count:
         reasons = reasons_text(index.unmanaged)
         why = f": {reasons}" if reasons else ""
-        doubts.append(f"there is no file to stage in {root}{why}")
+        doubts.append(f"{root} has no file to stage{why}")
     if refused.names:
         examples = ", ".join(refused.examples)
         more = refused.names - len(refused.examples)
         rest = f" and {format_count(more)} more" if more else ""
-        doubts.append(f"what is not staged of {root}: {examples}{rest}")
+        doubts.append(f"not staged of {root}: {examples}{rest}")
     return doubts
 
 

@@ -102,7 +102,7 @@ def _check(block: Block, places: Numbers, found: Records, same_inodes: int) -> N
     other[:same_inodes] |= inodes[:same_inodes]
     if other.any():
         path = shown(block.path(int(places[np.argmax(other)])))
-        raise IndexUnusableError(f"links lead to {path}, which is another one here")
+        raise IndexUnusableError(f"links lead to {path}, which differs on this node")
 
 
 def relocate(block: Block, root: OriginRoot, threads: int = 16) -> None:

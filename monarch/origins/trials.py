@@ -199,7 +199,7 @@ def try_codecs(
 def _try_codec(pieces: Pieces, codec: Codec, seconds: float) -> Trial | str:
     """Try a codec; return why it cannot be tried otherwise."""
     if codec_library(codec) is None:
-        return "this node has not its library"
+        return "its library is not installed on this node"
     if codec.dictionary:
         return _try_dictionary(pieces, codec, seconds)
     if codec.method == "none":

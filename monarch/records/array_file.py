@@ -95,9 +95,9 @@ def _mapped(file: Path, rows: Any, at: int) -> dict[str, Array]:
             raise ValueError(f"an array of type {given}")
         size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
         if not 0 <= size <= len(whole) - at:
-            raise RecordsError(f"{file} is not whole")
+            raise RecordsError(f"{file} is incomplete")
         arrays[name] = whole[at : at + size].view(dtype).reshape(shape)
         at += size + -size % _ALIGN
     if at != len(whole) and rows:
-        raise RecordsError(f"{file} is not whole")
+        raise RecordsError(f"{file} is incomplete")
     return arrays

@@ -78,7 +78,7 @@ def format_of(path: str, start: bytes) -> Format:
             text = f"{path} is compressed by {compression}; uncompress it first"
             raise RecordsError(text)
     raise RecordsError(
-        f"{path} has no format that is known; use LMDB, TFRecord, tar, HDF5, npy, "
+        f"{path} has no known format; use LMDB, TFRecord, tar, HDF5, npy, "
         "parquet, or a folder"
     )
 

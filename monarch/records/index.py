@@ -230,7 +230,7 @@ def units_of(
     """
     sizes = np.asarray(lengths, np.uint64)
     if sizes.size and int(sizes.max()) > LENGTH_MAX:
-        raise RecordsError(f"{path}: a record has more than 4 GiB")
+        raise RecordsError(f"{path}: a record is larger than 4 GiB")
     units = np.empty(sizes.shape, UNIT)
     units["offset"], units["length"], units["object"] = offsets, sizes, number
     return units

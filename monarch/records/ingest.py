@@ -227,7 +227,7 @@ def _verify(index: KeyIndex, checksums: Sequence[bytes], progress: Progress) -> 
             ]
             if wrong:
                 key = shown_key(index.key(wrong[0]))
-                text = "it is not what was written; write it anew"
+                text = "it differs from what was written; write it again"
                 raise RecordsError(f"{index.store}: {key}: {text}")
             progress("verified", numbers.stop, len(index))
 

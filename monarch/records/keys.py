@@ -86,7 +86,7 @@ class KeyIndex:
             given = np.asarray(lengths, np.uint64)
             if len(given) and int(given.max()) >= UNKNOWN_LENGTH:
                 number = int(given.argmax())
-                raise RecordsError(f"{shown_key(keys[number])} has more than 4 GiB")
+                raise RecordsError(f"{shown_key(keys[number])} is larger than 4 GiB")
             sizes = given.astype(np.uint32)
         return cls(store, arena, ends.astype(kind), sizes, **more)
 

@@ -52,7 +52,7 @@ class Column:
             names, codes = np.unique(found.astype(str), return_inverse=True)
             return cls(codes.astype(_narrowest(len(names))), tuple(names.tolist()))
         if found.dtype.kind not in "biuf" or not 1 <= found.ndim <= _DIMENSIONS_MAX:
-            raise RecordsError("a column has texts or numbers, one kind of them")
+            raise RecordsError("a column holds either texts or numbers")
         return cls(found)
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Column:
         if self.names is not None:
             return np.isin(self.values, self._codes(given))
         if any(isinstance(one, str) for one in given):
-            raise RecordsError(f"a column of numbers has no value {given[0]!r}")
+            raise RecordsError(f"{given[0]!r} is a text, and the column holds numbers")
         if self.is_multilabel:
             found: npt.NDArray[np.bool_] = (self.values[:, given] != 0).any(axis=1)
             return found
@@ -98,7 +98,7 @@ class Column:
             RecordsError: it has several values for each Record.
         """
         if self.is_multilabel:
-            raise RecordsError("a multilabel column does not part records in groups")
+            raise RecordsError("a multilabel column cannot group records")
         values, numbers = np.unique(self.values, return_inverse=True)
         return values, numbers.astype(np.int64)
 
@@ -111,7 +111,7 @@ class Column:
         known = {name: code for code, name in enumerate(self.names)}
         for one in given:
             if not isinstance(one, str):
-                raise RecordsError(f"a column of texts has no value {one!r}")
+                raise RecordsError(f"{one!r} is no text, and the column holds texts")
         return [known[one] for one in given if one in known]
 
 
@@ -128,7 +128,7 @@ def column_of(columns: Columns, name: str) -> Column:
         known = ", ".join(columns) or "none"
         near = difflib.get_close_matches(name, columns, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise RecordsError(f"there is no column {name!r}, but {known}{hint}")
+        raise RecordsError(f"unknown column {name!r}; the columns are: {known}{hint}")
     return columns[name]
 
 
@@ -193,7 +193,7 @@ def parted(
     """
     given = np.array([*shares.values()], np.float64)
     if not len(given) or (given <= 0).any() or given.sum() > 1 + _SHARES_SLACK:
-        raise RecordsError("the shares of parts are above 0, and at most 1 together")
+        raise RecordsError("the shares must be above 0, and at most 1 in total")
     numbers = np.zeros(count, np.int64) if by is None else by.groups()[1]
     sizes = np.bincount(numbers, minlength=1)
     ranks = _ranks(numbers, seed)
@@ -218,7 +218,7 @@ def _ranks(numbers: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
 def _check_weights(weights: Mapping[Any, float], names: Sequence[Any]) -> None:
     for name, weight in weights.items():
         if name not in names:
-            raise RecordsError(f"there is a weight for {name!r}, which no record has")
+            raise RecordsError(f"a weight is given for {name!r}, which no record has")
         if not weight > 0:
             raise RecordsError(
                 f"the weight of {name!r} is {weight}; it must be above 0"

@@ -310,9 +310,9 @@ def expanded(given: Sequence[str]) -> list[str]:
     """
     names = [name for one in given for name in _expanded(one)]
     if not names:
-        raise RecordsError("no path of records is given")
+        raise RecordsError("no path is given")
     if any(map(is_store, names)) and len(names) > 1:
-        raise RecordsError(f"{names[0]}: a store is opened alone")
+        raise RecordsError(f"{names[0]}: open a store alone, without other paths")
     return names
 
 

@@ -138,7 +138,7 @@ def _for_writing(report: Report) -> Advice | None:
         return None
     return Advice(
         "Programs opened files of the datasets for writing, so they read the origin. "
-        "Open what is only read for reading.",
+        "Open files that are only read in read-only mode.",
         "opens for writing",
         figure(report, name),
         'open(path, "rb")   # in the program, instead of "r+b"; h5py: mode="r"',
@@ -180,7 +180,7 @@ def _evicted(report: Report) -> Advice | None:
     used = sum(tier["used_bytes"] for tier in tiers) // _nodes(report)
     fits = max(used // _GIB, 1) * _GIB
     return Advice(
-        "Files were removed from memory again because the job came near its memory "
+        "Files were evicted from memory because the job came near its memory "
         "limit. A smaller RAM tier leaves that memory to the programs from the start.",
         "removed again",
         figure(report, "agent.evicted_bytes"),
@@ -195,7 +195,7 @@ def _reread(report: Report) -> Advice | None:
         return None
     off = _setting(report, "peers.mode") == "off"
     reason = (
-        "every node reads for itself" if off else "nodes did not get all from peers"
+        "every node reads for itself" if off else "nodes could not fetch all from peers"
     )
     return Advice(
         f"The origin was read {multiple:.2f} times, because {reason}.",
@@ -272,7 +272,7 @@ def _one_pass(report: Report) -> Advice | None:
     if not _number(report, "staging.files"):
         return None
     return Advice(
-        "The programs went over the dataset once: what was staged served no second "
+        "The programs read the dataset only once: staged files served no second "
         "pass. Keep the copies for the next job on these nodes.",
         "opens ready without waiting",
         figure(report, "headline.ready_share"),
@@ -285,7 +285,7 @@ def _slow_peers(report: Report) -> Advice | None:
         return None
     return Advice(
         "Nodes stopped asking a peer for a while, because it failed or answered late. "
-        "Look for the interface that the nodes should use.",
+        "Check which network interface the nodes should use.",
         "times that a peer was suspended",
         figure(report, "agent.breakers_opened"),
         "peers: {interface: ib0, timeout: 5s}",

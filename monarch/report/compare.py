@@ -87,7 +87,7 @@ def comparison(titles: tuple[str, str], first: Report, second: Report) -> list[P
     top = ("", *(fitted(title, 17) for title in titles), "ratio")
     parts: list[Part] = [Table(top, _WIDTHS, cells)] if shown else []
     if equal := len(rows) - len(shown):
-        parts.append(f"  left out, as equal in both: {many(equal, 'figures')}")
+        parts.append(f"  equal in both, not shown: {many(equal, 'figures')}")
     return [*parts, *_differences(first, second)]
 
 

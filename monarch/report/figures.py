@@ -156,7 +156,7 @@ def unmeasured(report: Report) -> list[str]:
         found.append(f"{opens} by unseen reads (files of at most {size})")
     writing = get(report, "opens_for_writing", 0)
     if writing > (get(report, "headline.opens") or 0):
-        found.append(f"{many(writing, 'opens')} that asked for writing")
+        found.append(f"{many(writing, 'opens')} for writing")
     if without := get(report, "coverage.processes", 0) - get(
         report, "coverage.active", 0
     ):

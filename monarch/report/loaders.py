@@ -82,7 +82,7 @@ def loader_lines(report: Report) -> list[str]:
             f"their time; {format_size(found['memory_bytes'])} of memory"
         )
         if (share := found["read_per_delivered"]) is not None:
-            text += f"; read {share:.2f} x of what was given"
+            text += f"; read {share:.2f} x the delivered bytes"
         lines.append(text)
     if found["store_delay_p50_s"]:
         lines.append(_store_line(found))

@@ -170,9 +170,9 @@ def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
         rows.append(pool)
     if snapshot.nodes or counters["opens_peer_hit"]:
         rows.append(_row("a peer, while the open waited", "peer", counters, "peer_hit"))
-    if counters["opens_unpacked"] or snapshot.tally["packed_files"]:
-        name = "decoded while the open waited"
-        rows.append(_row(name, "packed", counters, "unpacked"))
+    decoded = _row("decoded while the open waited", "packed", counters, "unpacked")
+    if decoded["opens"] or decoded["opened_bytes"] or snapshot.tally["packed_files"]:
+        rows.append(decoded)
     rows.append(_row("staged while the open waited", "miss", counters, "miss"))
     rows.append(_less_blocks(_row("origin", "origin", counters, "origin"), counters))
     if counters["origin_blocks"] or counters["bytes_blocks"]:

@@ -37,8 +37,8 @@ WRITING_PARTS: Final = 2
 SAVED_MIN_S: Final = 0.1
 """A shorter time saved is not told: it is less than such an estimate errs."""
 _NOTE: Final = (
-    "  The size of the opened files is not what was read of them. What Monarch has",
-    "  staged and read from the origin is exact.",
+    "  Programs may read less, or more, than the size of the files that they open.",
+    "  Bytes that Monarch staged and read from the origin are exact.",
 )
 _ANSWERS: Final = {
     "hit": "ready on the node",
@@ -109,15 +109,15 @@ def _ready(found: Mapping[str, Any]) -> list[str]:
 
 
 def _given(found: Mapping[str, Any]) -> str:
-    """Return what the origin has given, as a multiple of the dataset."""
+    """Return what was read from the origin, as a multiple of the dataset."""
     times = found["origin_multiple"]
-    text = f"the origin gave {format_size(found['origin_bytes'])}"
+    text = f"{format_size(found['origin_bytes'])} read from the origin"
     if times is not None:
-        return f"{text}, {times:.2f} x the dataset"
+        return f"{text} ({times:.2f} x the dataset)"
     if found["origin_opened_bytes"]:
         direct = found.get("origin_opens")  # unknown in reports of schema 1
         opens = many(direct, "opens") if direct else "some opens"
-        text += f", and {opens} went to it directly"
+        text += f", and {opens} read it directly"
     elif found.get("origin_unseen_bytes"):
         text += " and unseen reads"
     return text
@@ -359,8 +359,8 @@ def _written(report: Report) -> list[str]:
     if opens * WRITING_PARTS <= report["hits"]["opens"]:
         return []
     return [
-        f"  {many(opens, 'opens')} asked for writing (such as mode r+b), which Monarch "
-        "leaves to the origin; open for reading what is only read"
+        f"  {many(opens, 'opens')} were for writing (such as mode r+b) and read the "
+        "origin; open files that are only read in read-only mode"
     ]
 
 

@@ -149,7 +149,7 @@ class Losses:
         if finding is Finding.HELD or self._replicas.ready_tier(file) != tier:
             return
         if finding is Finding.TIER_GONE:
-            self.withdraw(tier, "its directory has gone")
+            self.withdraw(tier, "its directory was removed")
         if finding is not Finding.TIER_GONE:
             self._removal.drop_lost(file, tier)
         count = self._counts[file] = self._counts.get(file, 0) + 1

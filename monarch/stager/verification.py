@@ -114,7 +114,7 @@ def _fault(path: str, size: int, digests: npt.NDArray[np.uint64]) -> str:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         gone = error.errno == errno.ENOENT
-        return "its copy is gone" if gone else f"its copy: {error.strerror}"
+        return "its copy is missing" if gone else f"its copy: {error.strerror}"
     with open(fd, "rb", buffering=0) as file:
         held = os.fstat(fd)
         if not stat.S_ISREG(held.st_mode) or held.st_size != size:

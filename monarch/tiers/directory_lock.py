@@ -50,7 +50,7 @@ def _open(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except NotADirectoryError as error:
-        raise Unsafe(f"{path} is a link or no directory; remove it") from error
+        raise Unsafe(f"{path} is a link, or not a directory; remove it") from error
     except FileNotFoundError:
         raise
     except OSError as error:

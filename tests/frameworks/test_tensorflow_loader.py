@@ -75,7 +75,7 @@ def test_what_decode_and_collate_make_needs_a_signature(arrays: Path) -> None:
 
     signature = tf.TensorSpec([None], tf.float32)
     with Loader(arrays, 50, decode=first) as loader:
-        with pytest.raises(UsageError, match="decode makes what the dataset gives"):
+        with pytest.raises(UsageError, match="decode decides what the dataset yields"):
             as_tf_dataset(loader)
         rows = [
             row

@@ -68,10 +68,8 @@ def test_programs_find_it_before_the_datasets_are_indexed(
     _, said = agent.communicate(timeout=PATIENCE_S)
     assert done.returncode == agent.returncode == 0
     assert done.stdout.split()[::2] == digests
-    assert (
-        "monarch: datasets not indexed after 0 s: programs start now, served later"
-        in said
-    )
+    late = "programs start now and are served when indexing ends"
+    assert f"monarch: datasets not indexed after 0 s: {late}" in said
     assert "active in 1 of 1 process" in said
 
 

@@ -86,7 +86,7 @@ def test_status_in_mid_run_tells_percent_rate_and_time_left(start, view):
     assert "/s, " in line
     assert line.endswith(" left")
     assert "tier ssd: " in printed
-    assert "not asked for yet" in printed
+    assert "not requested yet" in printed
     assert "job ended" not in printed
 
 

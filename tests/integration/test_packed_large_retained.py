@@ -117,7 +117,8 @@ def test_later_jobs_adopt_all_extents_and_read_nothing(
     assert f"{len(SIZES)} files, " in said(site.monarch("list", str(tmp_path / "ssd")))
     checked = site.monarch("stage", *site.words[:4], "--check")
     assert checked.returncode == 0, checked.stdout
-    assert f"{len(SIZES)} of {len(SIZES)} files are staged and right" in said(checked)
+    count = len(SIZES)
+    assert f"{count} of {count} files are staged and verified" in said(checked)
 
 
 def test_damaged_extent_is_read_again_and_no_other(site: Site, tmp_path: Path) -> None:

@@ -245,12 +245,12 @@ def test_packed_tiers_are_listed_checked_and_evicted(
 
     checked = monarch(*words, "--check")
     assert checked.returncode == 0, checked
-    assert f"{FILES} of {FILES} files are staged and right" in said(checked)
+    assert f"{FILES} of {FILES} files are staged and verified" in said(checked)
     (segment,) = segments(tmp_path)
     change(segment)
     checked = monarch(*words, "--check")
     assert checked.returncode == 1
-    assert f"{FILES - 1} of {FILES} files are staged and right" in said(checked)
+    assert f"{FILES - 1} of {FILES} files are staged and verified" in said(checked)
     assert "its copy has another checksum" in said(checked)
 
     segment.unlink()

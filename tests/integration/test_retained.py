@@ -96,7 +96,7 @@ def test_a_check_after_staging_finds_everything_right(stage, data, tmp_path):
     done = stage("--check")
 
     assert (done.returncode, done.stderr) == (0, "")
-    text = f"{data.root}: {FILES} of {FILES} files are staged and right ("
+    text = f"{data.root}: {FILES} of {FILES} files are staged and verified ("
     assert said(done).startswith(text)
     assert sorted(os.listdir(retained(tmp_path))) == before
 
@@ -106,7 +106,7 @@ def test_a_check_names_what_is_not_staged(stage, data):
     done = stage("--check")
 
     assert done.returncode == 1
-    assert f"0 of {FILES} files are staged and right" in said(done)
+    assert f"0 of {FILES} files are staged and verified" in said(done)
     assert f"not staged: {FILES} files, " in said(done)
     assert f"{min(data.paths)}" in said(done)
 
@@ -121,7 +121,7 @@ def test_a_check_finds_a_copy_with_a_wrong_byte(stage, data, tmp_path, large):
     done = stage("--check")
 
     assert done.returncode == 1
-    assert f"{FILES - 1} of {FILES} files are staged and right" in said(done)
+    assert f"{FILES - 1} of {FILES} files are staged and verified" in said(done)
     assert f"wrong: {victim}: its copy has another checksum" in said(done)
 
 
@@ -137,11 +137,11 @@ def test_a_check_finds_a_copy_that_has_gone_and_a_file_that_is_new(
     done = stage("--check")
 
     assert done.returncode == 1
-    assert f"{FILES - 2} of {FILES + 1} files are staged and right" in said(done)
-    assert f"wrong: {paths[-1]}: its copy is gone" in said(done)
+    assert f"{FILES - 2} of {FILES + 1} files are staged and verified" in said(done)
+    assert f"wrong: {paths[-1]}: its copy is missing" in said(done)
     assert "not staged: 2 files, " in said(done)
     assert f"{data.root}/new" in said(done)
-    assert "1 copy of files that have changed since, or have gone" in said(done)
+    assert "1 copy of files that have changed since, or no longer exist" in said(done)
 
 
 def test_what_is_retained_is_listed(stage, monarch, data, tmp_path):
@@ -291,13 +291,13 @@ def test_a_node_checks_the_share_that_it_was_to_keep(stage, data, tmp_path):
     pretend()
     done = stage("--check")
     assert done.returncode == 0
-    assert f"{kept} of {FILES} files are staged and right" in said(done)
+    assert f"{kept} of {FILES} files are staged and verified" in said(done)
     assert "the share of this node of 4 nodes" in said(done)
 
     pretend(left_files=2)
     done = stage("--check")
     assert done.returncode == 1
-    assert "on no node whole: 2 files, for want of room" in said(done)
+    assert "complete on no node, without space: 2 files" in said(done)
 
     (data.root / "new").touch()  # the share is that of another Catalog
     done = stage("--check")

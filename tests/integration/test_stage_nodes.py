@@ -106,7 +106,7 @@ def test_each_node_checks_its_part_of_a_partition(site, data, view):
     assert all("of this node of 3 nodes" in " ".join(o.stdout.split()) for o in right)
     assert view.counts().read_bytes == 0
     assert [one.status for one in wrong] == [0, 1, 0]
-    assert "its copy is gone" in " ".join(wrong[1].stdout.split())
+    assert "its copy is missing" in " ".join(wrong[1].stdout.split())
 
 
 def test_as_many_copies_are_made_as_fit(site, mount_counted, tmp_path):

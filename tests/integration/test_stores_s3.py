@@ -199,7 +199,7 @@ def test_the_index_of_a_listing_is_kept_in_the_bucket(
     bucket.objects[key] = bytes(len(bucket.objects[key]))
     with pytest.raises(RecordsError, match="it was changed since"):
         [kept[n] for n in range(COUNT)]
-    with pytest.raises(UsageError, match="--keep is for what is listed"):
+    with pytest.raises(UsageError, match="--keep needs a listed destination"):
         keep_index(kept, address, "more")
     with pytest.raises(UsageError, match="use letters"):
         keep_index(listed, "s3://bucket/train/", "a b")
@@ -219,14 +219,14 @@ def test_what_a_bucket_cannot_be_opened_for_is_told_in_one_line(
         return text
 
     assert "NoSuchBucket" in refusal("s3://nothing/train/")
-    assert "there is no object" in refusal("s3://bucket/nothing/")
+    assert "no object found" in refusal("s3://bucket/nothing/")
     assert "is no URL" in refusal("s3://bucket/train/?endpoint=127.0.0.1:9")
-    assert "there is no option regoin" in refusal("s3://bucket/train/?regoin=x")
+    assert "unknown option regoin" in refusal("s3://bucket/train/?regoin=x")
     assert "does not belong" in refusal("s3://bucket/train/?secret=x")
     assert "does not belong" in refusal(f"s3://{KEY}:{SECRET}@bucket/train/")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "OTHER")
     assert "InvalidAccessKeyId" in refusal("s3://bucket/train/")
     assert "AWS_SECRET_ACCESS_KEY" in refusal("s3://bucket/train/?index=pets")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    assert "there are no keys" in refusal("s3://bucket/train/?index=pets")
+    assert "no credentials" in refusal("s3://bucket/train/?index=pets")
     assert "no-such" in refusal("s3://bucket/train/?profile=no-such&index=pets")

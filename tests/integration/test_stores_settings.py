@@ -75,13 +75,13 @@ CASES = {
     "no TLS where there is some": Wrong(
         "redis://localhost:{tls}/0?index=images", "localhost:"
     ),
-    "host": Wrong("redis://no-such-host.invalid/0?index=images", "is not known"),
+    "host": Wrong("redis://no-such-host.invalid/0?index=images", "cannot be resolved"),
     "port": Wrong("redis://127.0.0.1:{free}/0?index=images", "refused"),
     "number of a port": Wrong("redis://127.0.0.1:99999/0", "is not HOST or HOST:PORT"),
     "database": Wrong("redis://{plain}/99?index=images", "DB index is out of range"),
     "name of a database": Wrong("redis://{plain}/images", "number of a database"),
     "index": Wrong("redis://{plain}/0?index=imagse", "monarch:index:imagse"),
-    "option": Wrong("redis://{plain}/0?idnex=images", "there is no option idnex="),
+    "option": Wrong("redis://{plain}/0?idnex=images", "unknown option idnex="),
     "scheme": Wrong("rdis://{plain}/0", "rdis://"),
     "library": Wrong("redis://{plain}/0", "monarch-staging[redis]", blocked="redis"),
     "bucket": Wrong("s3://bukcet/train/", "NoSuchBucket"),

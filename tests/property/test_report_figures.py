@@ -195,9 +195,9 @@ PHRASES = [
         r"{reads.opens} opens? read large files by block"
         r"(?:, {reads.unseen_opens} of them \({reads.unseen_share}\) by unseen reads)?",
         "{reads_share} of {all_reads} reads? of large files came from copies",
-        "the origin gave {headline.origin_bytes}(?:, {headline.origin_multiple} the "
-        "dataset|, and {headline.origin_opens} opens? went to it directly"
-        "| and unseen reads)?",
+        r"{headline.origin_bytes} read from the origin"
+        r"(?: \({headline.origin_multiple} the dataset\)"
+        "|, and {headline.origin_opens} opens? read it directly| and unseen reads)?",
         r"about {headline.time_saved.seconds} saved \(estimate\)",
     )
 ]
@@ -237,7 +237,7 @@ LINES = [
         r"{headline.origin_opened_bytes}\))?(?:, | and )?"
         r"(?:{headline.origin_unseen_opens} opens? by unseen reads \(files of at most "
         r"{headline.origin_unseen_bytes}\))?(?:, | and )?"
-        "(?:{opens_for_writing} opens? that asked for writing)?(?:, | and )?"
+        "(?:{opens_for_writing} opens? for writing)?(?:, | and )?"
         "(?:{without_monarch} process(?:es)? without Monarch)?)?",
         r"  stat calls answered without the origin: {answered} \({metadata.ratio}\)",
         r"  tier \w+: {size} of {size} used by {count} (?:files?|replicas?)",
@@ -263,12 +263,12 @@ LINES = [
         f"  {{count}} opens?(?:{FALLBACK})",
         "  {counters.opens_elsewhere} opens? in a sample used an unknown path of a "
         "dataset; .*",
-        "  {opens_for_writing} opens? asked for writing .*",
+        "  {opens_for_writing} opens? were for writing .*",
         # Of these no other line tells the same.
         r"  {count} [\w ]+? (?:of|from|a|in|taken|failed|without|disappeared|evicted|"
         "changed|read|left|fetched|closed|began|that).*",
-        "  The size of the opened files is .*",
-        "  staged and read from the origin is exact.",
+        "  Programs may read less, or more, .*",
+        "  Bytes that Monarch staged and read from the origin are exact.",
     )
 ]
 

@@ -93,7 +93,7 @@ def good(nodes: int = 1, passes: int = 3, points: int = 305) -> Report:
         "errors": [],
         "unstaged": [
             {
-                "reason": "not asked for before the job ended",
+                "reason": "not requested before the job ended",
                 "files": 200,
                 "bytes": 20 * MIB,
                 "examples": [f"/pfs/imagenet/val/img_{n}.JPEG" for n in range(3)],

@@ -230,8 +230,8 @@ def test_a_job_that_runs_is_not_told_to_have_ended() -> None:
         unstaged = stats.snapshot(complete=complete).unstaged
         return [one.reason for one in unstaged if one.files]
 
-    assert reasons(complete=False) == ["not asked for yet"]
-    assert reasons(complete=True) == ["not asked for before the job ended"]
+    assert reasons(complete=False) == ["not requested yet"]
+    assert reasons(complete=True) == ["not requested before the job ended"]
 
 
 def test_what_the_data_plane_has_counted_is_reported_with_what_python_has(placement):
@@ -263,7 +263,7 @@ def test_a_file_that_nodes_keep_in_part_is_not_reported_as_being_copied():
             found[one.reason] = found.get(one.reason, 0) + one.files
 
     assert found["being copied"] == 0
-    assert found["not asked for before the job ended"] == 12
+    assert found["not requested before the job ended"] == 12
 
 
 @pytest.mark.parametrize(("room", "partly"), [(5, 1), (20, 0), (40, 0)])

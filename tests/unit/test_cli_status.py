@@ -167,7 +167,7 @@ def test_what_does_not_come_any_more_has_no_rate(answered):
     lines = CliRunner().invoke(verb.status, []).output.splitlines()
 
     assert lines[1:4] == [
-        "  staged 45.0% of 100.0 MiB, nothing more is coming",
+        "  staged 45.0% of 100.0 MiB, nothing more will be staged",
         "  ready: 30 of 100 files",
         "  no tier has room for 70 files",
     ]
@@ -250,7 +250,7 @@ def test_top_without_an_agent_exits_with_1(monkeypatch, arguments):
     ("told", "reason"),
     [
         ({"error": "unknown op 'live'"}, "unknown op 'live'"),
-        ({"state": "ready"}, "its agent is of another version of Monarch"),
+        ({"state": "ready"}, "its agent runs another version of Monarch"),
     ],
 )
 def test_an_agent_of_another_version_is_told(monkeypatch, tmp_path, told, reason):

@@ -173,7 +173,7 @@ def test_a_loader_that_is_closed_indexes_nothing_more(paths: list[str]) -> None:
 
 def test_the_length_is_not_known_before_the_index_is(paths: list[str]) -> None:
     with early(paths) as loader:
-        with pytest.raises(TypeError, match="is not known yet"):
+        with pytest.raises(TypeError, match="unknown until"):
             len(loader)
         batches = epoch(loader)
         assert len(loader) == len(batches)

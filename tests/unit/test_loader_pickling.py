@@ -99,7 +99,7 @@ def test_a_batch_that_was_decoded_goes_without_its_bytes(packed):
         found = pickle.loads(pickle.dumps(batch))
 
     assert found.records == sizes
-    text = r"this batch has no bytes.* another process has decoded it"
+    text = r"this batch has no bytes.* another process decoded it"
     with pytest.raises(UsageError, match=text):
         _ = found.array
 

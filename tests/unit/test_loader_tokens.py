@@ -118,7 +118,7 @@ def test_readers_go_on_when_the_tokens_have_gone(make_server, capfd):
     take()()
     take()()
 
-    assert capfd.readouterr().err.count("readers_max is not kept any longer") == 1
+    assert capfd.readouterr().err.count("readers_max is no longer enforced") == 1
 
 
 def test_strangers_get_no_token(make_server):

@@ -419,7 +419,7 @@ def test_an_index_takes_16_bytes_for_a_record(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"hello", "no format that is known"),
+        (b"hello", "no known format"),
         (b"\x1f\x8b\x08rest", "compressed by gzip"),
         (None, "No such file"),
     ],

@@ -65,7 +65,7 @@ def test_the_headline_says_coverage_share_and_what_was_read():
 
     assert text.startswith(
         "monarch: active in 4 of 4 processes; 66.7% of 6,000 opens were ready without\n"
-        "  waiting; the origin gave 190.0 MiB, and 100 opens went to it directly.\n"
+        "  waiting; 190.0 MiB read from the origin, and 100 opens read it directly.\n"
     )
 
 

@@ -109,7 +109,7 @@ def test_figures_that_are_equal_are_counted_instead_of_shown():
         "a b ratio",
         "waits for copies 30,000 30,000 1 x",
         "p95 12.3 ms 24.6 ms 2 x",
-        f"left out, as equal in both: {rows - 2} figures",
+        f"equal in both, not shown: {rows - 2} figures",
     ]
 
 
@@ -117,7 +117,7 @@ def test_reports_without_a_difference_make_no_table():
     parts = comparison(("a", "b"), reports.good(), reports.good())
 
     rows = len(compared(reports.good(), reports.good()))
-    assert parts == [f"  left out, as equal in both: {rows} figures"]
+    assert parts == [f"  equal in both, not shown: {rows} figures"]
 
 
 def test_a_figure_that_was_0_has_no_ratio():

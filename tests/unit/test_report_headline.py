@@ -65,7 +65,7 @@ def test_mapped_reads_are_not_taken_for_reads():
             {"processes": (ProcessFigures("/opt/static", False, 2),)},
             "1 open by programs (files of 1.0 MiB) and 2 processes without Monarch",
         ),
-        ({"opens_write": 30}, {}, "30 opens that asked for writing"),
+        ({"opens_write": 30}, {}, "30 opens for writing"),
         ({}, {"run": replace(RUN, plain="no room")}, "all that programs read"),
     ],
 )
@@ -163,8 +163,8 @@ def test_bytes_of_the_origin_are_exact_where_reads_are_counted():
     text = " ".join(render(report).split())
     assert (
         "0.0% of 1 open was ready without waiting; 2 opens read large files by block; "
-        "90.0% of 100 reads of large files came from copies; the origin gave 6.0 MiB, "
-        "and 1 open went to it directly."
+        "90.0% of 100 reads of large files came from copies; 6.0 MiB read from the "
+        "origin, and 1 open read it directly."
     ) in text
     assert "ready when opened: 0.0% of 1 open, 0.0% by the size of the files" in text
     assert "not measured there: 1 open by programs (files of 10.0 MiB)" in text
@@ -240,8 +240,8 @@ def test_no_multiple_is_claimed_where_the_origin_may_have_been_read_unseen(
     assert report["headline"]["origin_multiple"] == multiple
     assert report["headline"]["origin_multiple_max"] == (0.5 if multiple else 1.5)
     first = " ".join(render(report).partition("\n  source")[0].split())
-    told = ", 0.50 x the dataset." if multiple else " and unseen reads."
-    assert first.endswith(f"the origin gave 10 B{told}")
+    told = " (0.50 x the dataset)." if multiple else " and unseen reads."
+    assert first.endswith(f"10 B read from the origin{told}")
 
 
 sizes = st.integers(0, 1 << 50)

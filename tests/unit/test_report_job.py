@@ -42,7 +42,7 @@ def test_the_headline_tells_of_all_nodes():
 
     assert text.startswith(
         "monarch: active in 16 of 16 processes on 4 nodes; 90.9% of 17,600 opens were\n"
-        "  ready without waiting; the origin gave 40.0 MiB, 0.20 x the dataset.\n"
+        "  ready without waiting; 40.0 MiB read from the origin (0.20 x the dataset).\n"
     )
 
 

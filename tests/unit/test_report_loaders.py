@@ -40,7 +40,7 @@ def test_the_slowest_rank_and_the_sums_of_all_are_told():
     assert "2 ranks took 5 batches" in lines[0]
     assert "rank 1 waited 3.0 s in all" in lines[0]
     assert "12 requests of 416 B on average" in lines[1]
-    assert "read 1.00 x of what was given" in lines[1]
+    assert "read 1.00 x the delivered bytes" in lines[1]
 
 
 def test_a_store_is_told_of_with_its_servers():
@@ -106,7 +106,7 @@ def test_without_loaders_a_report_says_nothing_of_them():
     [{}, {"stats": 3, "rank": 0, "number": 1}, {"stats": {}, "rank": 0, "number": 1}],
 )
 def test_what_are_no_figures_of_a_loader_is_refused(asked):
-    with pytest.raises(MonarchError, match="no figures of a loader"):
+    with pytest.raises(MonarchError, match="not the figures of a loader"):
         LoaderRows().take(asked, pid=1)
 
 

@@ -45,7 +45,7 @@ def test_a_table_is_named_with_its_columns_and_nothing_else() -> None:
     for wrong in ("ks", "ks.", ".t", "ks.a.b", 'ks.a"', "ks.a;drop", "1ks.t"):
         with pytest.raises(RecordsError, match=r"is not KEYSPACE\.TABLE"):
             statement(f"cassandra://h/{wrong}")
-    with pytest.raises(RecordsError, match="is no name of a column"):
+    with pytest.raises(RecordsError, match="is not a column name"):
         statement('cassandra://h/ks.t?id=a"b')
 
 

@@ -45,7 +45,7 @@ def test_a_link_in_our_place_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "d").symlink_to(tmp_path / "elsewhere")
 
-    with pytest.raises(Unsafe, match="is a link or no directory"):
+    with pytest.raises(Unsafe, match="is a link, or not a directory"):
         make_private(tmp_path / "d")
 
 

@@ -89,7 +89,7 @@ static bool agent_gone(const struct run *run, struct heartbeat *heartbeat,
     if (!by_notices && !rundir_agent_alive(&run->dir))
         return true;
     if (heartbeat_lost(heartbeat))
-        message_warn("the agent is not responding; there is no report");
+        message_warn("the agent is not responding; no report was written");
     return heartbeat_lost(heartbeat);
 }
 

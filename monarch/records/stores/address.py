@@ -87,17 +87,17 @@ class StoreAddress:
         scheme = parts.scheme.lower()
         if scheme not in PORTS:
             known = ", ".join(f"{name}://" for name in PORTS)
-            raise RecordsError(f"{scheme}:// is no scheme of a store; use {known}")
+            raise RecordsError(f"{scheme}:// is not the scheme of a store; use {known}")
         user, at, places = parts.netloc.rpartition("@")
         if ":" in user:
             raise RecordsError(
-                f"{scheme}://: a password does not belong into an address; set "
+                f"{scheme}://: do not put a password into an address; set "
                 f"{PASSWORD_FILE} to a file that holds it"
             )
         kind = scheme.removesuffix("s") if scheme != "redis" else scheme
         if kind == "http" and parts.query:
             raise RecordsError(
-                f"{scheme}://{places}: a signed address is a secret and ends; use "
+                f"{scheme}://{places}: a signed address is a secret and expires; use "
                 "s3:// with credentials"
             )
         options = _options_of(kind, parts.query)
@@ -211,7 +211,7 @@ def _password_in(file: Path) -> str:
         raise RecordsError(f"{file}, the file with the password: {told}") from error
     if stat.S_IMODE(mode) & (stat.S_IRWXG | stat.S_IRWXO):
         raise RecordsError(
-            f"{file}, the file with the password, is open to others; chmod 600 it"
+            f"{file}, the file with the password, is readable by others; chmod 600 it"
         )
     return text.rstrip("\r\n")
 
@@ -226,7 +226,7 @@ def _options_of(kind: str, query: str) -> dict[str, str]:
             )
         if name not in _OPTIONS[kind]:
             known = ", ".join(sorted(_OPTIONS[kind]))
-            raise RecordsError(f"{kind}://: there is no option {name}=, but {known}")
+            raise RecordsError(f"{kind}://: unknown option {name}=; use one of {known}")
     return options
 
 

@@ -121,7 +121,7 @@ class CqlWay:
         if fault is Fault.DENIED:
             return f"set {USER}, and {PASSWORD_FILE} to a file with the password"
         if fault in (Fault.MISSING, Fault.CHANGED):
-            return "write the records and their index anew: monarch records ingest"
+            return "write the records and their index again: monarch records ingest"
         if fault is Fault.FAILED:
             return "check hosts and port, and that the cluster runs"
         return ""
@@ -147,7 +147,7 @@ def one_name(address: StoreAddress, option: str, usual: str) -> str:
     """
     name = address.options.get(option, usual)
     if not _NAME.fullmatch(name):
-        raise RecordsError(f"{address}: {option}={name} is no name of a column")
+        raise RecordsError(f"{address}: {option}={name} is not a column name")
     return name
 
 

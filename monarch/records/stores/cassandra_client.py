@@ -137,7 +137,7 @@ class CassandraClient:
             what = "*" if name else f'"{self._table.id}"'
             rows = self._rows(f'"{keyspace}"."{table}"', what, progress)
         if not rows:
-            raise RecordsError(f"{self.address}: there is no row in {keyspace}.{table}")
+            raise RecordsError(f"{self.address}: {keyspace}.{table} has no rows")
         return self._index_of(rows)
 
     def _index_of(self, rows: list[dict[str, Any]]) -> KeyIndex:
@@ -195,7 +195,7 @@ class CassandraClient:
         table = self._table
         keyspace = self._cluster.metadata.keyspaces.get(table.keyspace)
         if keyspace is None:
-            text = f"there is no keyspace {table.keyspace}; create it first"
+            text = f"keyspace {table.keyspace} does not exist; create it first"
             raise RecordsError(f"{self.address}: {text}")
         if table.name not in keyspace.tables:
             self._session.execute(

@@ -219,7 +219,7 @@ class CqlExchange(Replies):
         if rows and self._left >= _INT.size:
             self._state = _State.COLUMN
         else:
-            self._fail(Fault.MISSING, "there is no such row")
+            self._fail(Fault.MISSING, "no such row")
             self._skip_rest()
         return b""
 
@@ -305,7 +305,7 @@ class CqlExchange(Replies):
         if self._stream in self._slots:
             return self._answer_request(body)
         if self._stream:
-            raise ExchangeError("a reply came that nobody has asked for")
+            raise ExchangeError("unexpected reply")
         if self._op == _Op.ERROR:
             code, self.refusal = error_of(body)
             self.refused = _FAULTS.get(code, Fault.REFUSED)
@@ -346,7 +346,7 @@ class CqlExchange(Replies):
         value = next(values(body), None)
         slot = self._slots[self._stream]
         if value is None:
-            self._fail(Fault.MISSING, "there is no such row")
+            self._fail(Fault.MISSING, "no such row")
             return
         target = self._accept(len(value))
         if target is None or not slot.keeps:

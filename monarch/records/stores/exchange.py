@@ -23,15 +23,15 @@ LINE_BYTES_MAX: Final = 1 << 14
 class Fault(Enum):
     """Why a request has no payload, and what follows from it."""
 
-    MISSING = "there is no such object"
+    MISSING = "no such object"
     CHANGED = "it was changed since its index was made"
     DENIED = "the store refuses access"
-    REFUSED = "the store does not carry out the request"
-    BUSY = "the store asks for fewer requests"
-    AWAY = "a part of the store is not there at the moment"
+    REFUSED = "the store could not process the request"
+    BUSY = "the store limits the rate of requests"
+    AWAY = "a part of the store is temporarily unavailable"
     MOVED = "another node of the store has the object"
     ASKED = "another node of the store has the object, for this once"
-    FAILED = "the reply did not come, or is none; the request may be repeated"
+    FAILED = "no valid reply; the request may be repeated"
 
 
 class Wanted(NamedTuple):
@@ -319,7 +319,7 @@ class InOrder:
             ExchangeError: nothing was asked for.
         """
         if not self.slots:
-            raise ExchangeError("a reply came that nobody has asked for")
+            raise ExchangeError("unexpected reply")
         return self.slots[0]
 
     def end(self) -> Slot:

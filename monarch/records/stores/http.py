@@ -178,7 +178,7 @@ class HttpExchange(Replies):
             return False
         self._status, fields = _parts_of(head)
         if self._slot is None:
-            raise ExchangeError("a reply came that nobody has asked for")
+            raise ExchangeError("unexpected reply")
         self._headers = {
             name.decode().lower(): value.decode("latin-1")
             for name, value in _FIELD.findall(fields)
@@ -338,7 +338,7 @@ class HttpExchange(Replies):
         if self._status == _PRECONDITION_FAILED:
             said.append("it was changed since its index was made")
         elif self._status == _NOT_FOUND and not code:
-            said = ["there is no such object"]
+            said = ["no such object"]
         return f"HTTP {self._status}" + (f": {', '.join(said)}" if said else "")
 
     def _fail(self, fault: Fault, text: str) -> None:

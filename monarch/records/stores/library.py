@@ -59,12 +59,14 @@ class LibraryWay:
                 return found
             return fsspec.filesystem(self._scheme)
         except ImportError as error:
-            text = f"it is none of {_OWN}, and others need a library"
+            text = f"schemes other than {_OWN} need a library"
             hint = "pip install 'monarch-staging[objects]'"
             raise RecordsError(f"{self.name}: {text}: {hint}") from error
         except ValueError as error:  # fsspec does not know the scheme
-            text = f"{self._scheme}:// is no scheme of a store; use {_OWN}, or one of"
-            raise RecordsError(f"{text} fsspec, such as gs:// or az://") from error
+            text = f"{self._scheme}:// is not the scheme of a store"
+            raise RecordsError(
+                f"{text}; use {_OWN}, or one of fsspec, such as gs:// or az://"
+            ) from error
 
     def read(self, wanted: Wanted) -> bytes:
         """Return some bytes of an object.
@@ -87,7 +89,7 @@ class LibraryWay:
         if fault is Fault.DENIED:
             return "check the credentials that the library of this store finds"
         if fault in (Fault.MISSING, Fault.CHANGED):
-            return "list the store anew: open_records(..., fresh=True)"
+            return "list the store again: open_records(..., fresh=True)"
         return ""
 
     @contextmanager
@@ -121,7 +123,7 @@ def _refuse_secrets(address: str) -> None:
     parts = urlsplit(address)
     if ":" in parts.netloc.rpartition("@")[0] or "=" in parts.query:
         raise RecordsError(
-            f"{parts.scheme}://: passwords and options do not belong into an address; "
+            f"{parts.scheme}://: do not put passwords or options into an address; "
             "give them to the library by its own variables or files"
         )
 
@@ -151,7 +153,7 @@ def listed(address: str, progress: Progress) -> KeyIndex:
         rows = _rows(way, address)
     progress("listed", len(rows), 0)
     if not rows:
-        raise RecordsError(f"{address}: there is no object")
+        raise RecordsError(f"{address}: no object found")
     if address not in _told:
         _told.add(address)
         log.warning("monarch: %s is read by a library, which is slower", address)

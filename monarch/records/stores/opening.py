@@ -119,7 +119,7 @@ def _found_in_bucket(
         return matching(listed, glob.escape(address.path))
     except RecordsError as error:
         hint = f"s3://{address.hosts[0][0]}/{address.path}/ has objects as records"
-        raise RecordsError(f"{address}: there is no such object; {hint}") from error
+        raise RecordsError(f"{address}: no such object; {hint}") from error
 
 
 def _found_by_http(address: StoreAddress, environ: Mapping[str, str]) -> KeyIndex:

@@ -137,7 +137,7 @@ class Pool:
             try:
                 found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             except OSError as error:
-                text = f"the name {host} is not known: {error.strerror}"
+                text = f"host {host} cannot be resolved: {error.strerror}"
                 raise ConnectionLostError(text) from error
             self._addresses = [(row[0], (str(row[4][0]), port)) for row in found]
         self._addresses.append(self._addresses.pop(0))

@@ -107,7 +107,7 @@ class RedisWay:
         if fault is Fault.DENIED:
             return f"set {PASSWORD_FILE} to a file with the password"
         if fault in (Fault.MISSING, Fault.CHANGED):
-            return "write the records and their index anew: monarch records ingest"
+            return "write the records and their index again: monarch records ingest"
         if fault is Fault.FAILED:
             return "check host and port, and that the server runs"
         return ""

@@ -201,7 +201,7 @@ class RespExchange(Replies):
         length = _length_of(line)
         slot = self._requests.first()
         if length < 0:
-            self._fail(Fault.MISSING, "there is no such key", "")
+            self._fail(Fault.MISSING, "no such key", "")
             return
         try:
             self._target = slot.accept(length)

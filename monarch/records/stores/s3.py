@@ -144,7 +144,7 @@ class HttpWay:
                 "the clock of this machine"
             )
         if fault is Fault.CHANGED:
-            return "list the bucket anew: open_records(..., fresh=True)"
+            return "list the bucket again: open_records(..., fresh=True)"
         if fault is Fault.MOVED:
             return "name the region of the bucket: ?region=REGION"
         if fault is Fault.FAILED:
@@ -192,14 +192,14 @@ def _keys_by_library(address: StoreAddress, profile: str | None) -> Keys:
         import botocore.exceptions
         import botocore.session
     except ImportError as error:
-        text = f"{address}: there are no keys: {hint}; a profile {_MISSING}"
+        text = f"{address}: no credentials: {hint}; a profile {_MISSING}"
         raise RecordsError(text) from error
     try:
         found = botocore.session.Session(profile=profile).get_credentials()
     except botocore.exceptions.BotoCoreError as error:
         raise RecordsError(f"{address}: {error}; {hint}") from error
     if found is None:
-        raise RecordsError(f"{address}: there are no keys; {hint}")
+        raise RecordsError(f"{address}: no credentials; {hint}")
 
     def keys() -> Credentials:
         now = found.get_frozen_credentials()

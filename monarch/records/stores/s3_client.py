@@ -121,7 +121,7 @@ class S3Client:
         """
         rows = sorted(self._rows(self._prefix + prefix, progress))
         if not rows:
-            raise RecordsError(f"{self.address}{prefix}: there is no object")
+            raise RecordsError(f"{self.address}{prefix}: no object found")
         return self._index_of(rows)
 
     def _rows(
@@ -171,7 +171,7 @@ class S3Client:
         rows = [found.get(key.decode(), (key.decode(), -1, "")) for key in keys]
         for row, length in zip(rows, lengths, strict=True):
             if row[1] != length:
-                text = "it is not there as it was written; write it anew"
+                text = "it differs from what was written; write it again"
                 raise RecordsError(f"{self.address}: {row[0]}: {text}")
         return self._index_of(rows)
 

@@ -36,7 +36,7 @@ _OF_LOADERS: Final = {
     "slowest_rank": "that rank",
     "utilization_min": "least share of its time in which a rank did not wait",
     "requests": "requests",
-    "read_per_delivered": "bytes read for each byte that was given",
+    "read_per_delivered": "bytes read for each byte delivered",
     "memory_bytes": "memory of the readers",
     "restarts": "readers that had to be replaced",
 }

@@ -48,8 +48,8 @@ def nodes(report: Report) -> Section | None:
     if matrix := _matrix(report, rows):
         blocks.append(matrix)
     elif len(rows) > MATRIX_MAX and get(report, "exchange.served_bytes"):
-        sentence = f"What each of {len(rows):,} nodes had from each other one is in the"
-        blocks.append(Lines((f"{sentence} JSON report.",)))
+        sentence = f"which of {len(rows):,} nodes fetched how much from which."
+        blocks.append(Lines((f"The JSON report lists {sentence}",)))
     busy = get(report, "imbalance.served_max_over_mean") or 1.0
     if busy > _BUSY_MIN:
         name = short_names([row["name"] for row in rows])[

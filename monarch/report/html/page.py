@@ -194,7 +194,7 @@ def _folded(report: Report) -> list[Section]:
     rows = tuple((short(name, 40), short(text)) for name, text in versions.items())
     found.append(Section("versions", "Versions", [Words(rows)]))
     config = get(report, "run.config")
-    lines = "This report does not hold it: it is of an older version of Monarch."
+    lines = "This report does not contain it: an older version of Monarch wrote it."
     blocks: list[Block] = [Lines((lines,))]
     if config:
         blocks = [Lines(tuple(_config_lines(config)), is_literal=True)]

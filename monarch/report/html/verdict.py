@@ -93,8 +93,8 @@ def _origin(report: Report) -> list[str | Figure]:
     for name, most in (("origin_multiple", ""), ("origin_multiple_max", "at most ")):
         if get(report, f"headline.{name}") is not None:
             multiple = figure(report, f"headline.{name}")
-            return [f"The origin gave {most}", multiple, " the dataset."]
-    return ["The origin gave ", figure(report, "headline.origin_bytes"), "."]
+            return [f"Read from the origin: {most}", multiple, " the dataset."]
+    return ["Read from the origin: ", figure(report, "headline.origin_bytes"), "."]
 
 
 def _troubles(report: Report) -> list[str]:
@@ -215,7 +215,7 @@ def _ready(report: Report) -> Tile:
 
 
 def _from_origin(report: Report) -> Tile:
-    """Return what the origin gave, where not all of it is measured what is known."""
+    """Return the bytes read from the origin, or the known ones if some are unknown."""
     notes: list[str | Figure] = []
     for name, most in (("origin_multiple", ""), ("origin_multiple_max", "at most ")):
         if get(report, f"headline.{name}") is not None:

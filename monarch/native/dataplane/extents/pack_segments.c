@@ -49,7 +49,7 @@ static int check_rules(const struct packs *p, const struct packed_codec *codecs)
 }
 
 /* packs_new - for an engine whose options say which Tiers are packed. -EINVAL: there is no
- * such Tier, rule or codec; -ENOSYS: this node has not the library of the codec. */
+ * such Tier, rule or codec; -ENOSYS: this node lacks the library of the codec. */
 int packs_new(const struct job *job, struct table *table, const struct packings *how,
               struct packs **out)
 {

@@ -53,7 +53,7 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order 
 
 /* ---- its requests ------------------------------------------------------------------------ */
 
-/* fetch_has_requests - some Blocks are not asked for yet. */
+/* fetch_has_requests - some Blocks are not requested yet. */
 bool fetch_has_requests(const struct fetch *f)
 {
     return f->next < f->all.first + f->all.count;

@@ -88,7 +88,7 @@ complete -c monarch -n '__monarch_in codecs' -l codec -x -d 'A codec to try too,
 complete -c monarch -n '__monarch_in codecs' -l json -d 'Print JSON'
 complete -c monarch -n '__monarch_in codecs' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_in codecs' -F
-complete -c monarch -n '__monarch_at' -a records -d 'Index packed records, and tell their cost.'
+complete -c monarch -n '__monarch_at' -a records -d 'Index packed records and report their cost.'
 complete -c monarch -n '__monarch_in records' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_at records' -a ingest -d 'Write the records of SRC to a store, with an index of them.'
 complete -c monarch -n '__monarch_in records ingest' -l to -x -d 'Address of the store'
@@ -98,7 +98,7 @@ complete -c monarch -n '__monarch_in records ingest' -l verify -l no-verify -d '
 complete -c monarch -n '__monarch_in records ingest' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_in records ingest' -F
 complete -c monarch -n '__monarch_at records' -a show -d 'Index packed records, and tell what an epoch over them costs.'
-complete -c monarch -n '__monarch_in records show' -l fresh -d 'Make the index anew'
+complete -c monarch -n '__monarch_in records show' -l fresh -d 'Make a new index'
 complete -c monarch -n '__monarch_in records show' -l keep -x -d 'Write the index of a listed store into it, so that URL?index=NAME reads it'
 complete -c monarch -n '__monarch_in records show' -l json -d 'Print JSON'
 complete -c monarch -n '__monarch_in records show' -s h -l help -d 'Show this message and exit'
@@ -151,7 +151,7 @@ complete -c monarch -n '__monarch_in plan' -l serial -d 'Simulate: each reader c
 complete -c monarch -n '__monarch_in plan' -l json -d 'Print JSON'
 complete -c monarch -n '__monarch_in plan' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_in plan' -F
-complete -c monarch -n '__monarch_at' -a doctor -d 'Tell what prevents staging here.'
+complete -c monarch -n '__monarch_at' -a doctor -d 'Report what prevents staging here.'
 complete -c monarch -n '__monarch_in doctor' -s c -l config -r -F -d 'Read the configuration from FILE'
 complete -c monarch -n '__monarch_in doctor' -l set -x -d 'Set one value, such as fill.concurrency=8 or tiers[0].capacity=40%'
 complete -c monarch -n '__monarch_in doctor' -l data -r -F -d 'Stage the files below PATH'
