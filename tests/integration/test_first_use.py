@@ -209,7 +209,7 @@ def test_tier_sanity_tells_of_a_capacity_below_the_dataset(run, dataset) -> None
         for size in (room // 2, 2 * room)
     )
 
-    start, rest = " ".join(short.split()).split("; ")
+    start, rest = " ".join(short.split()).split("; ", 1)
     assert start.startswith(f"monarch: staging {dataset.root} (41 files, ")
     assert 0 < int(rest.partition("% of it")[0]) <= 50
     assert "% of it fits" not in whole

@@ -46,11 +46,9 @@ CASES = {
     "password": Wrong(REDIS, "WRONGPASS", {PASSWORD: "not-" + HUSH}),
     "no password": Wrong(REDIS, "NOAUTH", {PASSWORD: ""}),
     "user": Wrong(REDIS, "WRONGPASS", {USER: "nobody"}),
-    "password in the address": Wrong(
-        f"redis://me:{HUSH}@{{plain}}/0", "does not belong into an address"
-    ),
+    "password in the address": Wrong(f"redis://me:{HUSH}@{{plain}}/0", "do not put "),
     "password as an option": Wrong(
-        f"redis://{{plain}}/0?password={HUSH}", "does not belong into an address"
+        f"redis://{{plain}}/0?password={HUSH}", "do not put "
     ),
     "password file that is not there": Wrong(
         REDIS, "No such file", {PASSWORD_FILE: "/nowhere/password"}
@@ -88,7 +86,9 @@ CASES = {
     "key of a bucket": Wrong(
         "s3://bucket/train/", "InvalidAccessKeyId", {"AWS_ACCESS_KEY_ID": "AKOTHER"}
     ),
-    "no keys": Wrong("s3://bucket/?index=x", "no keys", {"AWS_ACCESS_KEY_ID": ""}),
+    "no credentials": Wrong(
+        "s3://bucket/?index=x", "no credentials", {"AWS_ACCESS_KEY_ID": ""}
+    ),
     "profile": Wrong("s3://bucket/?index=x&profile=nobody", "nobody"),
     "expired token": Wrong("s3://bucket/?index=expired", "ExpiredToken"),
     "clock": Wrong("s3://bucket/?index=late", "RequestTimeTooSkewed"),

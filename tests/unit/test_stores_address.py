@@ -44,8 +44,8 @@ def test_an_address_says_where_a_store_is(text, hosts, path, more) -> None:
     [
         ("redis://me:hush@h", f"set {PASSWORD_FILE}"),
         ("redis://:hush@h", f"set {PASSWORD_FILE}"),
-        ("redis://h?password=hush", "password= does not belong"),
-        ("cassandra://h/ks.t?token=hush", "token= does not belong"),
+        ("redis://h?password=hush", "do not put password= into"),
+        ("cassandra://h/ks.t?token=hush", "do not put token= into"),
         ("redis://h?indx=a", "unknown option indx=; use one of ca, cert, index"),
         ("mongodb://h", "mongodb:// is not the scheme of a store; use redis://"),
         ("redis://h:0", "'h:0' is not HOST"),

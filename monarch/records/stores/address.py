@@ -221,7 +221,7 @@ def _options_of(kind: str, query: str) -> dict[str, str]:
     for name in options:
         if name.lower() in _SECRETS:
             raise RecordsError(
-                f"{kind}://: {name}= does not belong into an address; set "
+                f"{kind}://: do not put {name}= into an address; set "
                 f"{PASSWORD_FILE} to a file that holds it"
             )
         if name not in _OPTIONS[kind]:
