@@ -43,7 +43,7 @@ static bool follow_packing(struct engine *e)
     if (!e->eviction)
         return false;
     pthread_mutex_unlock(&e->transfers.lock);
-    bool followed = eviction_go_on_packing(e->eviction);
+    bool followed = eviction_resume_packing(e->eviction);
     pthread_mutex_lock(&e->transfers.lock);
     return followed;
 }
@@ -53,7 +53,7 @@ static struct transfer *look(struct engine *e)
 {
     e->transfers.looking++;
     pthread_mutex_unlock(&e->transfers.lock);
-    requests_look(&e->demand);
+    requests_poll(&e->demand);
     pthread_mutex_lock(&e->transfers.lock);
     struct transfer *t = scheduler_take(&e->transfers);
     e->transfers.looking--;

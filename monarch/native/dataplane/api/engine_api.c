@@ -71,10 +71,10 @@ int monarch_engine_hint(struct engine *e, uint64_t program, const uint32_t *file
     return hints_set(&e->demand, program, files, n);
 }
 
-/* monarch_engine_hints - see hints_tell(). */
+/* monarch_engine_hints - see hints_report(). */
 void monarch_engine_hints(struct engine *e, struct monarch_hint_tally *out)
 {
-    hints_tell(&e->demand, out);
+    hints_report(&e->demand, out);
 }
 
 /* ---- the origin --------------------------------------------------------------------- */
@@ -85,10 +85,10 @@ void monarch_engine_set_readers(struct engine *e, uint32_t n)
     readers_set(&e->transfers, n);
 }
 
-/* monarch_engine_readers - see readers_tell(). */
+/* monarch_engine_readers - see readers_report(). */
 void monarch_engine_readers(struct engine *e, struct monarch_readers *out)
 {
-    readers_tell(&e->transfers, out);
+    readers_report(&e->transfers, out);
 }
 
 /* monarch_engine_demands - see pace_take_demands(). */
@@ -97,22 +97,22 @@ uint32_t monarch_engine_demands(struct engine *e, uint64_t *pairs, uint32_t max)
     return pace_take_demands(&e->transfers, pairs, max);
 }
 
-/* monarch_engine_slowest - see pace_tell_slowest(). */
+/* monarch_engine_slowest - see pace_report_slowest(). */
 uint32_t monarch_engine_slowest(struct engine *e, uint64_t *rows)
 {
-    return pace_tell_slowest(&e->transfers, rows);
+    return pace_report_slowest(&e->transfers, rows);
 }
 
-/* monarch_engine_pace - see pace_tell(). */
+/* monarch_engine_pace - see pace_report(). */
 void monarch_engine_pace(struct engine *e, uint64_t out[PACE_COUNT])
 {
-    pace_tell(&e->transfers, out);
+    pace_report(&e->transfers, out);
 }
 
-/* monarch_engine_health - see health_tell(). */
+/* monarch_engine_health - see health_report(). */
 void monarch_engine_health(struct engine *e, struct monarch_health *out)
 {
-    health_tell(&e->transfers, out);
+    health_report(&e->transfers, out);
 }
 
 /* ---- what leaves, and what an earlier job has left ---------------------------------- */

@@ -67,7 +67,7 @@ bool pages_send(struct demand *d, struct monarch_order *order);
 void pages_want_rest(struct demand *d, struct partial *p);
 void pages_check_asked(struct demand *d, uint32_t large, struct page_run run);
 void pages_requested(struct demand *d, struct page_range range, bool unasked);
-void pages_go_on(struct demand *d);
+void pages_resume(struct demand *d);
 void pages_check(struct demand *d);
 
 /* pages.c */
@@ -107,6 +107,6 @@ bool pool_queue_serve(struct pool_queue *q);
 
 /* requests.c - what programs ask for, and the thread that listens to them */
 void requests_listen(struct demand *d);
-void requests_look(struct demand *d);
+void requests_poll(struct demand *d);
 
 #endif

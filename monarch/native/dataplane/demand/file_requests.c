@@ -16,7 +16,7 @@ bool demand_wanted(const struct demand *d, uint32_t file)
         return true;
     if (STATE_OF(word) == REPLICA_STAGING)
         return partial_lacks(d->partials, file) ||
-               partial_is_to_be_whole(d->partials, file);
+               partial_wants_whole(d->partials, file);
     return STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) == REASON_NONE;
 }
 
@@ -72,8 +72,8 @@ void demand_begin(struct demand *d, uint32_t file, uint32_t kind)
 {
     struct monarch_order order;
     /* Of another node it is not known what waits there. */
-    if ((kind & MONARCH_ASKED) && (partial_lacks(d->partials, file) ||
-                                   partial_is_to_be_whole(d->partials, file))) {
+    if ((kind & MONARCH_ASKED) &&
+        (partial_lacks(d->partials, file) || partial_wants_whole(d->partials, file))) {
         begin_rest(d, file);
         return;
     }

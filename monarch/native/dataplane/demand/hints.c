@@ -260,9 +260,9 @@ static void want(struct demand *d)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* hints_look - lets the threads go on with hints that had no room, if there may be some
- * now; true: they are to be looked at soon again. */
-bool hints_look(struct demand *d)
+/* hints_poll - resumes hints that had no space, if some may be free now; true: the caller polls
+ * again soon. */
+bool hints_poll(struct demand *d)
 {
     struct hints *h = d->hints;
     uint64_t now = clock_ns();
@@ -315,8 +315,8 @@ int hints_set(struct demand *d, uint64_t program, const uint32_t *files, uint64_
     return rc;
 }
 
-/* hints_tell - what hints have done until now. */
-void hints_tell(struct demand *d, struct monarch_hint_tally *out)
+/* hints_report - reports the totals of hints. */
+void hints_report(struct demand *d, struct monarch_hint_tally *out)
 {
     struct hints *h = d->hints;
     *out = (struct monarch_hint_tally){0};

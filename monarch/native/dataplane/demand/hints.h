@@ -32,8 +32,8 @@ static inline bool hints_wanted(const struct demand *d)
 int hints_new(struct demand *d, struct hints **out);
 void hints_free(struct hints *h);
 int hints_set(struct demand *d, uint64_t program, const uint32_t *files, uint64_t n);
-void hints_tell(struct demand *d, struct monarch_hint_tally *out);
+void hints_report(struct demand *d, struct monarch_hint_tally *out);
 void hints_begin(struct demand *d);
-bool hints_look(struct demand *d);
+bool hints_poll(struct demand *d);
 
 #endif

@@ -238,8 +238,8 @@ static int give_up(struct demand *d, struct transfer *t, const struct arrival *a
 static int arrive(struct demand *d, struct transfer *t, struct page_run run,
                   uint8_t *buffer)
 {
-    struct arrival a = partial_came(d->partials, t->partial, run, buffer,
-                                    t->file.removals);
+    struct arrival a = partial_arrived(d->partials, t->partial, run, buffer,
+                                       t->file.removals);
     bool complete = a.complete;
     table_count_pages(d->table, NO_PEER, a.bytes);
     for (uint32_t i = 0; i < a.undigested_count; i++) {

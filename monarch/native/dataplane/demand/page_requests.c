@@ -131,8 +131,8 @@ void pages_requested(struct demand *d, struct page_range range, bool unasked)
         want(d, range);
 }
 
-/* pages_go_on - carries out what the threads that fetch have handed over. */
-void pages_go_on(struct demand *d)
+/* pages_resume - carries out the orders that fetching threads have handed over. */
+void pages_resume(struct demand *d)
 {
     struct monarch_order order;
     while (d->partials->count && partial_take_handed(d->partials, &order)) {

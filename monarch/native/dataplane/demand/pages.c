@@ -79,13 +79,13 @@ static bool share(struct demand *d, struct transfer *t)
     return linked;
 }
 
-/* gather - links the File, or, for an order of all of it, see partial_gather(). */
+/* gather - links the File, or, for an order of all of it, see partial_assemble_whole(). */
 static int gather(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     if (share(demand_of(ts), t))
         t->pages.next = t->pages.end;
     else if (!t->order.page_count)
-        return partial_gather(ts, t, buffer);
+        return partial_assemble_whole(ts, t, buffer);
     return 0;
 }
 

@@ -45,9 +45,9 @@ static void report_slots(struct demand *d)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* requests_look - begins what is requested in the slots: by the table, or by Python. Any
- * thread may look. */
-void requests_look(struct demand *d)
+/* requests_poll - begins the requests in the slots, by the table or by Python. Any thread may
+ * call it. */
+void requests_poll(struct demand *d)
 {
     uint64_t requests[REQUEST_SLOTS];
     if (!d->table) {
@@ -83,7 +83,7 @@ static void run_each_beat(struct demand *d)
     tell_alone(d);
     pages_check(d);
     fill_call(d);
-    packing_go_on(d->transfers); /* a failed frame has released its reservation */
+    packing_resume(d->transfers); /* a failed frame has released its reservation */
     if (d->eviction)
         eviction_beat(d->eviction);
     pthread_mutex_lock(&d->transfers->lock);
@@ -96,7 +96,7 @@ static void run_each_beat(struct demand *d)
 static void answer(struct demand *d)
 {
     idle_answer(d->transfers);
-    requests_look(d);
+    requests_poll(d);
     pthread_mutex_lock(&d->transfers->lock);
     scheduler_call(d->transfers);
     reports_signal(d->transfers);
@@ -114,10 +114,10 @@ void requests_listen(struct demand *d)
         uint32_t seen = atomic_load_explicit(bell, memory_order_acquire);
         monarch_beat(d->job->requests);
         run_each_beat(d);
-        pages_go_on(d);
+        pages_resume(d);
         answer(d);
         bool waits = d->pool_queue && pool_queue_serve(d->pool_queue);
-        waits |= hints_look(d);
+        waits |= hints_poll(d);
         if (!job_stopping(d->job))
             syscall(SYS_futex, bell, FUTEX_WAIT, seen, waits ? &soon : &slice, NULL, 0);
     }

@@ -100,8 +100,8 @@ bool partial_digests(struct partials *parts, uint32_t file, struct block_run run
     return known;
 }
 
-/* partial_held_still - the Replica is the same after its bytes were read. */
-bool partial_held_still(struct job *job, uint32_t file, const struct held *held)
+/* partial_is_held - the Replica did not change while its bytes were read. */
+bool partial_is_held(struct job *job, uint32_t file, const struct held *held)
 {
     uint32_t word = replica_load(job->catalog, file);
     if (!same_word(word, held->word))

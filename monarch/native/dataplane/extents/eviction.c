@@ -325,16 +325,15 @@ int eviction_begin_partly(struct eviction *v, struct table *t, uint32_t file,
     return verdict == VERDICT_EVICT ? VERDICT_NOTHING : verdict;
 }
 
-/* eviction_go_on_packing - makes room for a File that is to be packed and has none; false:
- * there is no such File. Where room cannot be made, the Files that wait are not packed until
- * the next beat. */
-bool eviction_go_on_packing(struct eviction *v)
+/* eviction_resume_packing - evicts for a File that waits to be packed without space; false: no
+ * such File. If nothing can be evicted, packing waits for the next beat. */
+bool eviction_resume_packing(struct eviction *v)
 {
     uint32_t file;
     if (!v->packs || !packs_blocked(v->packs, &file) ||
-        !table_others_leave(v->table, file))
+        !table_can_evict_for(v->table, file))
         return false;
-    table_stays_full(v->table, !make_room(v, file));
+    table_set_full(v->table, !make_room(v, file));
     packs_unblock(v->packs);
     return true;
 }
@@ -343,10 +342,10 @@ bool eviction_go_on_packing(struct eviction *v)
  * have closed since, and lets programs ask again for Files that had no room. */
 void eviction_beat(struct eviction *v)
 {
-    table_stays_full(v->table, false);
+    table_set_full(v->table, false);
     pthread_mutex_lock(&v->lock);
     tell_time(v);
-    leaving_look(&v->leaving);
+    leaving_poll(&v->leaving);
     table_end_busy(v->table, &v->refused);
     pthread_mutex_unlock(&v->lock);
 }

@@ -25,7 +25,7 @@ int eviction_begin(struct eviction *v, struct table *t, uint32_t file, uint32_t 
 int eviction_begin_partly(struct eviction *v, struct table *t, uint32_t file,
                           struct monarch_order *out);
 
-bool eviction_go_on_packing(struct eviction *v);
+bool eviction_resume_packing(struct eviction *v);
 void eviction_beat(struct eviction *v);
 
 /* pool.c */

@@ -87,8 +87,8 @@ void leaving_add(struct leaving *l, const struct left *one)
         ring_push(&l->held, &held);
 }
 
-/* leaving_look - frees the room of Replicas that are no longer open. */
-void leaving_look(struct leaving *l)
+/* leaving_poll - frees the space of evicted Replicas that no program has open. */
+void leaving_poll(struct leaving *l)
 {
     struct left one;
     uint64_t now = clock_ns();

@@ -27,6 +27,6 @@ void leaving_free(struct leaving *l);
 bool leaving_is_full(const struct leaving *l);
 bool leaving_in_use(int fd);
 void leaving_add(struct leaving *l, const struct left *one);
-void leaving_look(struct leaving *l);
+void leaving_poll(struct leaving *l);
 
 #endif

@@ -216,7 +216,7 @@ static uint64_t bury_rest(struct adoption *a)
         if (!a->taken[i])
             continue;
         if (one->offset > at)
-            freed += pack_room_bury(&a->segment, at, one->offset - at);
+            freed += pack_room_free_orphan(&a->segment, at, one->offset - at);
         at = (uint64_t)one->offset + one->bytes;
     }
     if (ftruncate(a->segment.fd, (off_t)at) == 0) {

@@ -209,13 +209,13 @@ static void settle(struct packs *p, uint32_t number)
         packs_empty(p, number);
 }
 
-/* bury - gives back the room of a frame that no File has. */
-static void bury(struct packs *p, const struct frame_place *place)
+/* free_orphan - frees the space of an unreferenced frame. */
+static void free_orphan(struct packs *p, const struct frame_place *place)
 {
     struct pack_segment *s = &p->segments[place->segment - 1];
     if (!s->dropped)
         table_give_room(p->table, s->tier,
-                        pack_room_bury(s, place->offset, place->bytes));
+                        pack_room_free_orphan(s, place->offset, place->bytes));
 }
 
 /* take_back - a frame could not be written: what is left of it is a hole, unless it is the
@@ -229,7 +229,7 @@ static void take_back(struct packs *p, const struct frame_place *place)
     } else if (!s->dropped) {
         s->room += place->bytes;
         table_add_room(p->table, s->tier, place->bytes);
-        bury(p, place);
+        free_orphan(p, place);
     }
     settle(p, place->segment);
 }
@@ -274,7 +274,7 @@ static void let_go(struct packs *p, uint64_t row)
     struct pack_segment *s = &p->segments[was.segment - 1];
     p->places[row] = (struct frame_place){0};
     s->held -= was.bytes;
-    bury(p, &was);
+    free_orphan(p, &was);
     if (!s->held && !s->pending)
         packs_empty(p, was.segment);
 }
@@ -322,7 +322,7 @@ bool packs_move(struct packs *p, uint64_t row, const struct frame_place *from,
         p->places[row] = *to;
     } else if (kept) {
         p->segments[to->segment - 1].held -= to->bytes;
-        bury(p, to);
+        free_orphan(p, to);
     }
     pthread_mutex_unlock(&p->lock);
     return kept;
@@ -392,8 +392,8 @@ void packs_queue(struct packs *p, uint32_t file, uint32_t extent)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* packs_waiting - some wait, and may be packed. */
-bool packs_waiting(struct packs *p)
+/* packs_has_pending - some Files are queued and may be packed. */
+bool packs_has_pending(struct packs *p)
 {
     pthread_mutex_lock(&p->lock);
     bool waits = p->waiting.count > 0 && !p->blocked;
@@ -411,8 +411,8 @@ bool packs_next(struct packs *p, struct to_pack *out)
     return found;
 }
 
-/* packs_extents_wait - Extents of large Files are among those that wait. */
-bool packs_extents_wait(struct packs *p)
+/* packs_has_pending_extents - the queue has Extents of large Files. */
+bool packs_has_pending_extents(struct packs *p)
 {
     pthread_mutex_lock(&p->lock);
     bool wait = p->waiting_extents > 0;

@@ -29,8 +29,8 @@ bool extent_goes_packed(struct partials *parts, const struct partial *p,
            table_extent_packing(parts->table, p->order.file, extent) >= 0;
 }
 
-/* extent_came - called when the last Page of an Extent is present. */
-void extent_came(struct partials *parts, struct partial *p, uint32_t extent)
+/* extent_arrived - called when the last Page of an Extent is present. */
+void extent_arrived(struct partials *parts, struct partial *p, uint32_t extent)
 {
     if (extent_goes_packed(parts, p, extent))
         packs_queue(parts->packs, p->order.file, extent);

@@ -11,7 +11,7 @@ enum { PIECE_BLOCKS = PIECE_BYTES / BLOCK_BYTES }; /* of a frame */
 bool extent_is_packed(struct partials *parts, uint32_t file, uint32_t extent);
 bool extent_goes_packed(struct partials *parts, const struct partial *p,
                         uint32_t extent);
-void extent_came(struct partials *parts, struct partial *p, uint32_t extent);
+void extent_arrived(struct partials *parts, struct partial *p, uint32_t extent);
 void extents_forget(struct partials *parts, const struct partial *p);
 bool extent_begin_packing(struct partials *parts, const struct to_pack *one,
                           struct monarch_order *out);

@@ -84,9 +84,9 @@ uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files);
 
 /* pack_segments.c: what is to be packed */
 void packs_queue(struct packs *p, uint32_t file, uint32_t extent);
-bool packs_waiting(struct packs *p);
+bool packs_has_pending(struct packs *p);
 bool packs_next(struct packs *p, struct to_pack *out);
-bool packs_extents_wait(struct packs *p);
+bool packs_has_pending_extents(struct packs *p);
 void packs_block(struct packs *p, uint32_t file);
 bool packs_blocked(struct packs *p, uint32_t *file);
 void packs_unblock(struct packs *p);

@@ -104,7 +104,7 @@ static bool note_changed(struct partials *parts, struct partial *p, uint32_t ext
 {
     bool complete = !was_whole && partial_is_whole(p, extent);
     if (complete && p->pieces)
-        extent_came(parts, p, extent);
+        extent_arrived(parts, p, extent);
     partial_wake(parts, p, extent);
     return complete && !p->pieces;
 }
@@ -125,7 +125,7 @@ static void set_part(struct partial *p, const struct part_of_block *part, uint64
         pages_unclaim(p, (struct page_run){part->first, part->count});
 }
 
-/* partial_removals - of the files of an Extent, for partial_came(): read before one is opened. */
+/* partial_removals - of the files of an Extent, for partial_arrived(): read before one is opened. */
 uint16_t partial_removals(struct partials *parts, struct partial *p, uint32_t extent)
 {
     pthread_mutex_lock(&parts->lock);
@@ -147,12 +147,11 @@ static bool is_lost(struct partials *parts, struct partial *p, struct page_run r
     return true;
 }
 
-/* partial_came - Pages of one Extent, which the caller has claimed, are in the Tier, and right, unless
- * there were more removals meanwhile. The caller has to compute the checksums of the Blocks that are
- * undigested. */
-struct arrival partial_came(struct partials *parts, struct partial *p,
-                            struct page_run run, const uint8_t *bytes,
-                            uint16_t removals)
+/* partial_arrived - Pages of one Extent, which the caller has claimed, are in the Tier, unless
+ * removals happened meanwhile. The caller computes the checksums of undigested Blocks. */
+struct arrival partial_arrived(struct partials *parts, struct partial *p,
+                               struct page_run run, const uint8_t *bytes,
+                               uint16_t removals)
 {
     struct arrival out = {0};
     uint64_t sums[EXTENT_BLOCKS], *sum = sums;
@@ -177,10 +176,10 @@ struct arrival partial_came(struct partials *parts, struct partial *p,
     return out;
 }
 
-/* partial_came_again - the same of Pages whose Blocks have their checksums; true: the Extent is
- * complete, of a File that will be READY. */
-bool partial_came_again(struct partials *parts, struct partial *p, struct page_run run,
-                        uint16_t removals)
+/* partial_arrived_again - the same for Pages whose Blocks have checksums; true: the Extent is
+ * complete, and its File will be READY. */
+bool partial_arrived_again(struct partials *parts, struct partial *p,
+                           struct page_run run, uint16_t removals)
 {
     uint32_t extent = run.first / EXTENT_PAGES;
     pthread_mutex_lock(&parts->lock);

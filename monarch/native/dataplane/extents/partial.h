@@ -133,7 +133,7 @@ struct claiming {     /* how to claim Pages */
     uint32_t through; /* Pages that are present and may be read again between others */
 };
 
-struct arrival {    /* the result of partial_came() */
+struct arrival {    /* the result of partial_arrived() */
     uint64_t bytes; /* that were missing before */
     bool complete;  /* the Extent is, of a File that will be READY */
     uint32_t undigested_count;
@@ -215,7 +215,7 @@ void partials_retry(struct partials *parts);
 bool partial_next_incomplete(struct partials *parts, bool begun,
                              struct monarch_order *out);
 bool partial_lacks(struct partials *parts, uint32_t file);
-bool partial_is_to_be_whole(struct partials *parts, uint32_t file);
+bool partial_wants_whole(struct partials *parts, uint32_t file);
 void partial_reconsider(struct partials *parts, struct partial *p);
 void partial_end_linked(struct partials *parts, struct partial *p);
 bool partial_next_fetch(struct partials *parts, struct monarch_order *out);
@@ -227,7 +227,7 @@ bool partial_hold(struct partials *parts, uint32_t file, struct block_run run,
                   struct held *out);
 bool partial_digests(struct partials *parts, uint32_t file, struct block_run run,
                      uint64_t *out);
-bool partial_held_still(struct job *job, uint32_t file, const struct held *held);
+bool partial_is_held(struct job *job, uint32_t file, const struct held *held);
 void partial_note_adopted(struct partials *parts, const struct monarch_order *order,
                           const uint8_t *bytes, size_t n, uint64_t offset);
 uint32_t partial_failures(const struct job *job, uint32_t file);
@@ -272,11 +272,11 @@ bool partial_is_whole(const struct partial *p, uint32_t extent);
 
 /* page_arrivals.c */
 uint16_t partial_removals(struct partials *parts, struct partial *p, uint32_t extent);
-struct arrival partial_came(struct partials *parts, struct partial *p,
-                            struct page_run run, const uint8_t *bytes,
-                            uint16_t removals);
-bool partial_came_again(struct partials *parts, struct partial *p, struct page_run run,
-                        uint16_t removals);
+struct arrival partial_arrived(struct partials *parts, struct partial *p,
+                               struct page_run run, const uint8_t *bytes,
+                               uint16_t removals);
+bool partial_arrived_again(struct partials *parts, struct partial *p,
+                           struct page_run run, uint16_t removals);
 int partial_digested(struct partials *parts, struct partial *p, uint32_t block,
                      const uint8_t *bytes, size_t n);
 bool partial_extent_finished(struct partials *parts, struct partial *p,

@@ -227,8 +227,8 @@ static bool is_to_be_whole(const struct partials *parts, const struct partial *p
            job_awaits(parts->job, p->order.file);
 }
 
-/* partial_is_to_be_whole - the same of a File that may not be staged at all. */
-bool partial_is_to_be_whole(struct partials *parts, uint32_t file)
+/* partial_wants_whole - the same of a File that may not be staged at all. */
+bool partial_wants_whole(struct partials *parts, uint32_t file)
 {
     int64_t large = parts->count ? presence_find(parts->job->flags, file) : -1;
     if (large < 0)

@@ -140,7 +140,7 @@ static bool leave(const struct pool *p, uint32_t file, uint32_t seen, const char
     if (!replica_state_change(words, file, &seen, leaving, false))
         return false;
     unlinkat(job->tiers[p->tier], name, 0);
-    bool again = table_uses_pool(p->table) || table_comes_back(p->table, file);
+    bool again = table_uses_pool(p->table) || table_will_be_restaged(p->table, file);
     uint32_t reason = again ? REASON_NONE : REASON_NO_ROOM;
     if (replica_state_end(words, file, leaving, STATE_WORD(REPLICA_ABSENT, 0, reason)))
         replica_state_wake(words, file);
@@ -217,7 +217,7 @@ void pool_make_room(struct pool *p, uint64_t need)
 void pool_check_held(struct pool *p)
 {
     pthread_mutex_lock(&p->lock);
-    leaving_look(&p->leaving);
+    leaving_poll(&p->leaving);
     pthread_mutex_unlock(&p->lock);
 }
 

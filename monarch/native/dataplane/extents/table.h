@@ -142,10 +142,10 @@ bool table_makes_room(const struct table *t, const struct monarch_order *order,
                       uint8_t destination);
 int table_large_verdict(const struct table *t, const struct monarch_order *order);
 uint32_t table_absent_reason(const struct table *t, uint32_t file);
-bool table_others_leave(struct table *t, uint32_t file);
+bool table_can_evict_for(struct table *t, uint32_t file);
 bool table_evicts_in(struct table *t, uint32_t tier, uint32_t file, uint64_t *need);
 bool table_has_free(struct table *t, uint32_t tier, uint64_t need);
-void table_stays_full(struct table *t, bool stays);
+void table_set_full(struct table *t, bool stays);
 void table_count_evicted(struct table *t, uint32_t tier, uint64_t files,
                          uint64_t bytes);
 
@@ -173,7 +173,7 @@ int table_crowded_tier(const struct table *t, uint32_t file);
 bool table_due_fits(const struct table *t, uint64_t need);
 bool table_packing_is_behind(struct table *t, uint32_t file);
 void table_count_again(struct table *t, uint32_t file);
-bool table_comes_back(struct table *t, uint32_t file);
+bool table_will_be_restaged(struct table *t, uint32_t file);
 bool table_is_due(struct table *t, uint32_t file);
 bool table_pool_is_crowded(struct table *t);
 bool table_pool_is_short(struct table *t);

@@ -26,8 +26,8 @@ bool table_can_evict(const struct table *t, uint32_t file)
     return false;
 }
 
-/* table_others_leave - the same, for a caller without the lock. */
-bool table_others_leave(struct table *t, uint32_t file)
+/* table_can_evict_for - the same, for a caller without the lock. */
+bool table_can_evict_for(struct table *t, uint32_t file)
 {
     pthread_mutex_lock(&t->lock);
     bool leave = table_can_evict(t, file);
@@ -105,8 +105,8 @@ bool table_has_free(struct table *t, uint32_t tier, uint64_t need)
     return has;
 }
 
-/* table_stays_full - whether Files that are to be packed have no room for now. */
-void table_stays_full(struct table *t, bool stays)
+/* table_set_full - notes whether Files that wait to be packed find no space for now. */
+void table_set_full(struct table *t, bool stays)
 {
     pthread_mutex_lock(&t->lock);
     t->stays_full = stays;

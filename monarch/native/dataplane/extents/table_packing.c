@@ -13,9 +13,9 @@ enum {
 
 static const uint64_t CROWDED_NS = 2 * SECOND_NS;
 
-/* table_comes_back - a File that leaves the Pool can be had again: it is packed, or others
- * leave a Tier for it. */
-bool table_comes_back(struct table *t, uint32_t file)
+/* table_will_be_restaged - a File evicted from the Pool can be staged again: it is packed, or
+ * others can be evicted for it. */
+bool table_will_be_restaged(struct table *t, uint32_t file)
 {
     pthread_mutex_lock(&t->lock);
     bool comes = table_is_packed(t, file) || table_can_evict(t, file);

@@ -39,8 +39,8 @@ int frame_new(uint32_t tier, uint64_t plain, struct frame **out)
     return 0;
 }
 
-/* frame_new_to_come - one whose bytes a peer sends. */
-int frame_new_to_come(uint64_t plain, size_t bytes, struct frame **out)
+/* frame_new_expected - makes a frame whose bytes a peer sends. */
+int frame_new_expected(uint64_t plain, size_t bytes, struct frame **out)
 {
     return with_room(plain, bytes, out);
 }

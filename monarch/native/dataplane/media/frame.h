@@ -73,7 +73,7 @@ int frame_added(struct frame *f, int64_t packed, const void *bytes, size_t n);
 int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n);
 void frame_finish(struct frame *f, const struct frame_head *head);
 
-int frame_new_to_come(uint64_t plain, size_t bytes, struct frame **out);
+int frame_new_expected(uint64_t plain, size_t bytes, struct frame **out);
 int frame_put(struct frame *f, const void *bytes, size_t n);
 int frame_accept(struct frame *f, const struct frame_head *expected);
 uint32_t frame_length(const struct frame *f, uint32_t piece);

@@ -27,9 +27,9 @@ static uint64_t punch(const struct pack_segment *s, uint64_t first, uint64_t end
     return n;
 }
 
-/* pack_room_bury - bytes of a segment are in no frame that a File has; returns what of its
- * room is given back. */
-uint64_t pack_room_bury(struct pack_segment *s, uint64_t offset, uint64_t bytes)
+/* pack_room_free_orphan - frees bytes of a segment that no File's frame uses; returns how much
+ * of the reservation is released. */
+uint64_t pack_room_free_orphan(struct pack_segment *s, uint64_t offset, uint64_t bytes)
 {
     uint64_t end = offset + bytes, from = offset / ROOM_PAGE, freed = 0;
     uint64_t page = from;

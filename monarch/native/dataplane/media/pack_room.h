@@ -18,7 +18,7 @@ struct pack_segment {
     uint16_t *dead;   /* per page: bytes of it that no File has; NULL: none died */
 };
 
-uint64_t pack_room_bury(struct pack_segment *s, uint64_t offset, uint64_t bytes);
+uint64_t pack_room_free_orphan(struct pack_segment *s, uint64_t offset, uint64_t bytes);
 uint64_t pack_room_empty(struct pack_segment *s);
 
 #endif

@@ -133,7 +133,8 @@ static int take_blocks(struct demand *d, struct transfer *t, struct block_run ru
     t->step = MONARCH_STEP_READ;
     table_count_pages(d->table, t->order.peer, n);
     progress_store(d->job->requests, t->order.file, progress_at(run.first + run.count));
-    if (partial_came(d->partials, t->partial, pages, bytes, t->file.removals).complete)
+    if (partial_arrived(d->partials, t->partial, pages, bytes, t->file.removals)
+            .complete)
         partial_hand_complete(d->partials, &t->order, run.first / EXTENT_BLOCKS);
     return 0;
 }
@@ -217,7 +218,7 @@ static int begin_frame(struct transfer *t, const struct coming *in)
 {
     const struct block_run pieces = frame_pieces_range(&in->of->request);
     uint64_t plain = blocks_bytes(t->original.size, pieces.first, pieces.count);
-    return frame_new_to_come(plain, in->head.size, &t->came);
+    return frame_new_expected(plain, in->head.size, &t->came);
 }
 
 /* fetched_begin - prepares for the bytes of a reply. -EPROTO: it is not for the next Extent of a File;
@@ -300,7 +301,7 @@ static int publish(struct demand *d, struct transfer *t)
 {
     int rc = replica_file_verify(t);
     rc = rc ? rc : transfer_publish(d->transfers, t);
-    if (packing_waits(d->transfers))
+    if (packing_has_pending(d->transfers))
         job_ring(d->job);
     return rc;
 }

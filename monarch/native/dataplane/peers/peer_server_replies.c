@@ -273,7 +273,7 @@ static int attach_blocks(struct server *s, const struct pending_request *p,
     if (take_buffer(s, out, n))
         return -EIO;
     int rc = read_held(d, p, &held, out->bytes, n);
-    if (!partial_held_still(d->job, p->asked.file, &held))
+    if (!partial_is_held(d->job, p->asked.file, &held))
         return -EAGAIN;
     if (rc)
         partial_damaged(d->partials, p->asked.file, &held);
@@ -337,7 +337,8 @@ bool reply_is_ready(struct server *s, const struct pending_request *p)
     struct demand *d = s->demand;
     if (!p->whole)
         return reply_is_there(s, p, p->since_ns);
-    return is_ready(d, p) || (d->packs && table_comes_back(d->table, p->asked.file));
+    return is_ready(d, p) ||
+           (d->packs && table_will_be_restaged(d->table, p->asked.file));
 }
 
 /* reply_ask - has the Blocks of a request brought, with those that the peer will ask for next. A File

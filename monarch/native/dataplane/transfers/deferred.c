@@ -72,8 +72,8 @@ int deferred_add(struct transfers *ts, struct transfer *t)
     return 0;
 }
 
-/* deferred_waits - a File waits that no thread has been given. */
-bool deferred_waits(const struct transfers *ts)
+/* deferred_has_pending - some File is queued that no thread has taken. */
+bool deferred_has_pending(const struct transfers *ts)
 {
     return ts->deferred && atomic_load(&ts->deferred->unpushed);
 }
@@ -98,7 +98,7 @@ static struct waiting *next(const struct transfers *ts, bool awaited)
 bool deferred_next(struct transfers *ts, bool awaited, struct monarch_order *out)
 {
     struct deferred *d = ts->deferred;
-    if (!deferred_waits(ts))
+    if (!deferred_has_pending(ts))
         return false;
     pthread_mutex_lock(&d->lock);
     struct waiting *w = next(ts, awaited);

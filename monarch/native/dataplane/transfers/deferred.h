@@ -11,7 +11,7 @@ int deferred_new(struct deferred **out);
 void deferred_free(struct deferred *d);
 
 int deferred_add(struct transfers *ts, struct transfer *t);
-bool deferred_waits(const struct transfers *ts);
+bool deferred_has_pending(const struct transfers *ts);
 bool deferred_is_behind(const struct transfers *ts);
 bool deferred_next(struct transfers *ts, bool awaited, struct monarch_order *out);
 struct frame *deferred_take(struct transfers *ts, const struct monarch_order *order);

@@ -245,8 +245,8 @@ void health_check_stalled(struct transfers *ts)
         health_check(ts);
 }
 
-/* health_tell - the health at the last heartbeat. */
-void health_tell(struct transfers *ts, struct monarch_health *out)
+/* health_report - reports the health at the last heartbeat. */
+void health_report(struct transfers *ts, struct monarch_health *out)
 {
     pthread_mutex_lock(&ts->lock);
     *out = ts->health;

@@ -179,8 +179,8 @@ void pace_charge(struct transfers *ts, const struct transfer *t, uint64_t now)
     throttle_charge(&ts->throttle, chunk_bytes(ts, t), now);
 }
 
-/* pace_tell - what the origin has given until now. */
-void pace_tell(struct transfers *ts, uint64_t out[PACE_COUNT])
+/* pace_report - reports the bytes and times of the origin so far. */
+void pace_report(struct transfers *ts, uint64_t out[PACE_COUNT])
 {
     pthread_mutex_lock(&ts->lock);
     memcpy(out, ts->pace, sizeof(ts->pace));
@@ -202,9 +202,9 @@ uint32_t pace_take_demands(struct transfers *ts, uint64_t *pairs, uint32_t max)
     return n;
 }
 
-/* pace_tell_slowest - the copies that took longest: SLOWEST_MAX rows of File, bytes
- * and nanoseconds; returns how many there are. */
-uint32_t pace_tell_slowest(struct transfers *ts, uint64_t *rows)
+/* pace_report_slowest - reports the slowest copies as at most SLOWEST_MAX rows of File, bytes
+ * and nanoseconds; returns their number. */
+uint32_t pace_report_slowest(struct transfers *ts, uint64_t *rows)
 {
     uint32_t n = 0;
     pthread_mutex_lock(&ts->lock);

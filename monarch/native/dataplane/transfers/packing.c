@@ -177,7 +177,7 @@ int packing_commit(struct transfers *ts, struct transfer *t, uint64_t digest)
         order.kind &= (uint8_t)~MONARCH_LOCAL;
     t->step = MONARCH_STEP_PUBLISH;
     int rc = table_take_packed(ts->table, &order, &done);
-    packing_go_on(ts);
+    packing_resume(ts);
     if (rc)
         return rc;
     rc = place(ts, t, digest);
@@ -236,10 +236,10 @@ void packing_note(struct transfers *ts, uint32_t file)
         packs_queue(ts->packs, file, 0);
 }
 
-/* packing_waits - a File is to be packed, or to be compressed for that. */
-bool packing_waits(const struct transfers *ts)
+/* packing_has_pending - some File is queued for packing or for compression. */
+bool packing_has_pending(const struct transfers *ts)
 {
-    return ts->packs && (packs_waiting(ts->packs) || deferred_waits(ts));
+    return ts->packs && (packs_has_pending(ts->packs) || deferred_has_pending(ts));
 }
 
 /* packing_lacks_room - Extents in the Pool keep programs from reading on, or soon will: some are
@@ -254,17 +254,17 @@ bool packing_lacks_room(const struct transfers *ts, bool extents)
 /* packing_hurries - the same, and there is something to be packed. */
 bool packing_hurries(const struct transfers *ts)
 {
-    return ts->packs && packs_waiting(ts->packs) &&
-           packing_lacks_room(ts, packs_extents_wait(ts->packs));
+    return ts->packs && packs_has_pending(ts->packs) &&
+           packing_lacks_room(ts, packs_has_pending_extents(ts->packs));
 }
 
-/* packing_go_on - frames under way may have left room for Files that found none. Where others
- * leave a Tier for them, eviction_go_on_packing() does it. */
-void packing_go_on(struct transfers *ts)
+/* packing_resume - retries Files that found no space, as in-flight frames may have released some.
+ * Tiers that evict are handled by eviction_resume_packing(). */
+void packing_resume(struct transfers *ts)
 {
     uint32_t file;
     if (ts->packs && packs_blocked(ts->packs, &file) &&
-        !table_others_leave(ts->table, file))
+        !table_can_evict_for(ts->table, file))
         packs_unblock(ts->packs);
 }
 

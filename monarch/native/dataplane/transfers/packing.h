@@ -27,10 +27,10 @@ int packing_decode(struct transfers *ts, const struct packed_piece *piece, uint8
 uint32_t packing_wanted(struct transfers *ts, const struct transfer *t, uint32_t *tier);
 
 void packing_note(struct transfers *ts, uint32_t file);
-bool packing_waits(const struct transfers *ts);
+bool packing_has_pending(const struct transfers *ts);
 bool packing_lacks_room(const struct transfers *ts, bool extents);
 bool packing_hurries(const struct transfers *ts);
-void packing_go_on(struct transfers *ts);
+void packing_resume(struct transfers *ts);
 bool packing_next(struct transfers *ts, struct monarch_order *out);
 void packing_undo(struct transfers *ts, const struct monarch_order *order);
 void packing_decode_order(const struct transfers *ts, struct monarch_order *order);

@@ -53,7 +53,7 @@ static int move_run(struct transfers *ts, struct transfer *t, int from,
                    progress_at(run.first + run.count));
     t->step = MONARCH_STEP_WRITE;
     int rc = file_write_at(t->file.fd, buffer, n, at);
-    if (!rc && partial_came_again(ts->partials, p, pages, t->file.removals))
+    if (!rc && partial_arrived_again(ts->partials, p, pages, t->file.removals))
         partial_hand_complete(ts->partials, &t->order, run.first / EXTENT_BLOCKS);
     return rc;
 }
@@ -96,8 +96,8 @@ static int move(struct transfers *ts, struct transfer *t, uint32_t extent,
     return rc;
 }
 
-/* partial_gather - of a File that was in pieces, moves what the Pool has. */
-int partial_gather(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+/* partial_assemble_whole - moves the pieces of a File from the Pool into its whole Replica. */
+int partial_assemble_whole(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     struct partial *p = t->partial;
     int rc = 0;

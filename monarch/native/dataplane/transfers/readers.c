@@ -150,8 +150,8 @@ void readers_set(struct transfers *ts, uint32_t n)
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* readers_tell - how many tokens were wanted since the last call. */
-void readers_tell(struct transfers *ts, struct monarch_readers *out)
+/* readers_report - reports how many tokens were wanted since the last call. */
+void readers_report(struct transfers *ts, struct monarch_readers *out)
 {
     struct readers *r = &ts->readers;
     pthread_mutex_lock(&ts->lock);

@@ -182,9 +182,10 @@ static bool background_ready(const struct transfers *ts, uint32_t limit)
 {
     if (pace_is_busy(ts, limit))
         return false;
-    return parked_oldest(ts) || (!pace_is_full(ts, limit) &&
-                                 (oldest_order(ts, CLASS_BACKGROUND) ||
-                                  packing_waits(ts) || may_fill(ts) || may_hint(ts)));
+    return parked_oldest(ts) ||
+           (!pace_is_full(ts, limit) &&
+            (oldest_order(ts, CLASS_BACKGROUND) || packing_has_pending(ts) ||
+             may_fill(ts) || may_hint(ts)));
 }
 
 /* background_waits - the same, and it may. */

@@ -199,6 +199,6 @@ static inline bool transfer_shares(const struct transfer *t)
 }
 
 /* partial_whole.c */
-int partial_gather(struct transfers *ts, struct transfer *t, uint8_t *buffer);
+int partial_assemble_whole(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 
 #endif

@@ -218,7 +218,7 @@ void readers_give_back(struct transfers *ts, struct transfer *t);
 void readers_enter(struct transfers *ts, struct transfer *t);
 void readers_leave(struct transfers *ts, struct transfer *t);
 void readers_set(struct transfers *ts, uint32_t n);
-void readers_tell(struct transfers *ts, struct monarch_readers *out);
+void readers_report(struct transfers *ts, struct monarch_readers *out);
 
 /* reports.c - Files that Python alone can judge */
 void report_file(struct transfers *ts, uint32_t file);
@@ -244,9 +244,9 @@ void pace_read(struct transfers *ts, struct transfer *t);
 void pace_file(struct transfers *ts, struct transfer *t);
 void pace_charge(struct transfers *ts, const struct transfer *t, uint64_t now);
 void pace_chunk(struct transfers *ts, struct transfer *t, uint64_t ns);
-void pace_tell(struct transfers *ts, uint64_t out[PACE_COUNT]);
+void pace_report(struct transfers *ts, uint64_t out[PACE_COUNT]);
 uint32_t pace_take_demands(struct transfers *ts, uint64_t *pairs, uint32_t max);
-uint32_t pace_tell_slowest(struct transfers *ts, uint64_t *rows);
+uint32_t pace_report_slowest(struct transfers *ts, uint64_t *rows);
 
 /* health.c - whether the origin of each root answers */
 void health_note_step(struct transfers *ts, struct transfer *t);
@@ -257,6 +257,6 @@ void health_note_piece(struct transfers *ts, const struct transfer *t, size_t n,
 uint32_t health_widest(const struct transfers *ts, uint32_t root);
 void health_check(struct transfers *ts);
 void health_check_stalled(struct transfers *ts);
-void health_tell(struct transfers *ts, struct monarch_health *out);
+void health_report(struct transfers *ts, struct monarch_health *out);
 
 #endif

@@ -210,7 +210,7 @@ static int set_run(struct transfers *ts, struct transfer *t, struct page_run run
                    progress_at(run.first + run.count));
     if (rc)
         partial_unclaim(ts->partials, t->partial, run, true);
-    else if (partial_came_again(ts->partials, t->partial, run, t->file.removals))
+    else if (partial_arrived_again(ts->partials, t->partial, run, t->file.removals))
         partial_hand_complete(ts->partials, &t->order, order_extent(&t->order));
     return rc;
 }

@@ -122,8 +122,8 @@ static int as_origin(int result, int fd, struct stat *out)
     return result;
 }
 
-/* named_anew - where the File was written to, its name in /proc opens the origin's file. */
-static void named_anew(const struct segments *seg, int fd, struct stat *out)
+/* restat_by_proc_name - stats the origin's file, which the name in /proc opens after a write. */
+static void restat_by_proc_name(const struct segments *seg, int fd, struct stat *out)
 {
     struct stat replica;
     uint64_t file;
@@ -147,7 +147,7 @@ static int named(int result, int dirfd, const char *path, struct stat *out)
         return result;
     int fd = object_hold(dirfd, path, 0);
     as_origin(result, fd, out);
-    named_anew(seg, fd, out);
+    restat_by_proc_name(seg, fd, out);
     if (fd >= 0)
         sys_close(fd);
     return result;
@@ -347,7 +347,7 @@ static void statx_as_origin(int dirfd, const char *path, int flags, struct statx
     identity_describe(&id, &st);
     int fd = itself ? -1 : object_hold(dirfd, path, 0);
     if (fd >= 0) {
-        named_anew(seg, fd, &st);
+        restat_by_proc_name(seg, fd, &st);
         sys_close(fd);
     }
     memset(&out->stx_btime, 0, sizeof(out->stx_btime));

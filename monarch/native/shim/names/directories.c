@@ -242,8 +242,8 @@ static bool exact(const struct directory *at, char *path, size_t n)
     return found == 0;
 }
 
-/* grounded - the text of the path leads to what was catalogued. */
-static bool grounded(const struct segments *seg, const struct route *r)
+/* path_resolves_to_entry - the text of the path resolves to the catalogued entry. */
+static bool path_resolves_to_entry(const struct segments *seg, const struct route *r)
 {
     return !r->apart &&
            (r->spelling == NONE32 || mounts_ground(seg, r->spelling) == GROUND_SAME);
@@ -287,7 +287,7 @@ bool directory_lacks(const struct segments *seg, const struct route *r)
 {
     struct directory at;
     SCRATCH(path);
-    if (!path || !grounded(seg, r) || !holder_of(seg, r, &at))
+    if (!path || !path_resolves_to_entry(seg, r) || !holder_of(seg, r, &at))
         return false;
     size_t n = path_of(&at, path);
     if (n == 0 || !unchanged(&at, AT_FDCWD, path) || !exact(&at, path, n) ||
@@ -311,7 +311,8 @@ bool directory_unchanged(const struct segments *seg, uint32_t root,
 void directory_prepare(const struct segments *seg, int dirfd, const char *path)
 {
     ROUTE(r);
-    if (!seg || route_at(seg, dirfd, path, &r) != ROUTE_FOUND || !grounded(seg, &r))
+    if (!seg || route_at(seg, dirfd, path, &r) != ROUTE_FOUND ||
+        !path_resolves_to_entry(seg, &r))
         return;
     const struct entry *e = index_entry(r.ix, behind(r.ix, r.entry));
     if (S_ISDIR(index_attr(r.ix, e)->mode))
