@@ -357,7 +357,7 @@ class Agent:
         self._state.set(AgentState.SCANNING)
         self.notifier.late(
             f"datasets not indexed after {format_duration(wait_max_s)}: "
-            "programs start now and are served when indexing ends"
+            "programs start and are served later"
         )
 
     def _go_plain(self, error: Exception) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from difflib import get_close_matches
 from importlib.resources import files
@@ -16,6 +17,8 @@ from monarch.errors import UsageError
 COLUMNS_MAX: Final = 100
 REFERENCE: Final = ("configuration", "loader", "metrics", "report-fields")
 """The topics with an entry for each key."""
+GENERATED: Final = ("metrics", "report-fields")
+MENTIONS_MAX: Final = 6
 # A link to another page or into a repository, which a terminal cannot follow.
 _PAGE_LINK: Final = re.compile(r"\[([^]]+)\]\((?!\w+:)[^)]*\)")
 _HEADING: Final = re.compile(r"## (\S+)")
@@ -41,7 +44,7 @@ def help_command(topic: tuple[str, ...]) -> None:
         show(f"```text\n{verb}\n```\n\n{text}")
     elif verb is not None:
         click.echo(verb)
-    elif text := text or "\n".join(entries(name)):
+    elif text := text or "\n".join([*entries(name)] or mentions(name)):
         show(text)
     else:
         raise UsageError(f"no help on {name!r}{_nearest(name)}; see `monarch help`")
@@ -62,12 +65,39 @@ def page(topic: str) -> str | None:
 
 
 def entries(key: str) -> Iterator[str]:
-    """Yield the reference's entries of a key, or of all keys below it."""
+    """Yield the entries of a key, of all that end with it, or of all keys below it."""
     for topic in REFERENCE:
         for heading, name, text in _blocks(page(topic) or ""):
             plain = name.replace("[]", "")
-            if key in (heading, name, plain) or plain.startswith(f"{key}."):
+            known = (heading, name, plain, plain.rpartition(".")[2])
+            if key in known or plain.startswith(f"{key}."):
                 yield text
+
+
+def mentions(word: str) -> Iterator[str]:
+    """Yield a head, and a line for each page with the word, most mentions first."""
+    word_alone = re.compile(rf"(?<![\w-]){re.escape(word)}s?(?![\w-])", re.IGNORECASE)
+    found = Counter(
+        {
+            topic: len(word_alone.findall(page(topic) or ""))
+            for topic in topics()
+            if topic not in GENERATED
+        }
+    )
+    if not any(found.values()):
+        return
+    yield f"No page is called {word!r}. These mention it (`monarch help TOPIC`):\n"
+    for topic, count in found.most_common(MENTIONS_MAX):
+        if count:
+            yield f"- {topic}: {', '.join(_headings(page(topic) or '', word_alone))}"
+
+
+def _headings(markdown: str, wanted: re.Pattern[str]) -> Iterator[str]:
+    """Yield the headings of the sections of a page in which a word is mentioned."""
+    title, *sections = re.split(r"^## ", markdown, flags=re.MULTILINE)
+    if wanted.search(title):
+        yield "the beginning"
+    yield from (one.partition("\n")[0] for one in sections if wanted.search(one))
 
 
 def show(markdown: str) -> None:

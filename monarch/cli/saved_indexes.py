@@ -83,7 +83,7 @@ def _parts(found: Sequence[SavedIndex]) -> list[Part]:
     for one in found:
         facts = (
             many(one.summary.files, "files"),
-            format_size(one.bytes),
+            f"an index of {format_size(one.bytes)}",
             f"scanned {format_duration(one.age_s)} ago",
         )
         parts.append(f"  {shown(one.summary.root)}: {', '.join(facts)}")
@@ -93,9 +93,9 @@ def _parts(found: Sequence[SavedIndex]) -> list[Part]:
 
 def _patterns(patterns: Patterns) -> list[str]:
     """Return the patterns that select some names only."""
-    listed = asdict(patterns)
+    listed, plain = asdict(patterns), asdict(Patterns())
     return [
-        f"{name}: {' '.join(listed[name])}"
-        for name in Patterns.__slots__
-        if listed[name] and listed[name] != ("**",)
+        f"{name}: {one if isinstance(one, str) else ' '.join(map(str, one))}"
+        for name, one in listed.items()
+        if one != plain[name]
     ]

@@ -52,7 +52,7 @@ def check_network(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
             "nodes", f"{many(len(nodes.nodes), 'nodes')}, by {nodes.source}: {names}"
         )
     elif nodes.expected:
-        fix = "name the nodes (--hosts), or a rendezvous directory"
+        fix = "name the nodes (--hosts, MONARCH_STAGING_NODE) or a shared directory"
         yield warning("nodes", f"this node works alone: {nodes.reason}", fix)
     else:
         yield ok("nodes", f"one node: {nodes.reason}")

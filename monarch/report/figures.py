@@ -9,6 +9,8 @@ from monarch.report.model import Report
 from monarch.units import format_count, format_duration, format_rate, format_size
 
 UNKNOWN: Final = "unknown"
+WRITING_PARTS: Final = 2
+"""Opens for writing are reported where they are more than one part of so many."""
 
 # The first pattern that matches the last part of a name says what its figure is.
 _KINDS: Final = (
@@ -34,6 +36,12 @@ class Figure(NamedTuple):
     value: float | None
     path: str = ""
     exact: str = ""
+
+
+def many_writing(report: Report) -> int:
+    """Return the number of opens for writing, 0 where they are few."""
+    opens: int = report.get("opens_for_writing", 0)
+    return opens if opens * WRITING_PARTS > report["hits"]["opens"] else 0
 
 
 def kind_of(path: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from monarch.codec import PLAIN
 from monarch.metrics import UNITS
-from monarch.report.figures import unmeasured, with_headline
+from monarch.report.figures import many_writing, unmeasured, with_headline
 from monarch.report.format import (
     Part,
     Table,
@@ -32,8 +32,6 @@ from monarch.units import format_count, format_duration, format_rate, format_siz
 
 _INACTIVE_MAX: Final = 10
 _CHANGED_MAX: Final = 10
-WRITING_PARTS: Final = 2
-"""Opens for writing are told where they are more than one part of so many."""
 SAVED_MIN_S: Final = 0.1
 """A shorter time saved is not told: it is less than such an estimate errs."""
 _NOTE: Final = (
@@ -93,6 +91,8 @@ def headline(report: Report) -> str:
         return f"{start}no file of {', '.join(run['datasets'])} was opened{how}."
     found = with_headline(report)["headline"]
     parts = [*_ready(found), *large_phrases(report), _given(found)]
+    if writing := many_writing(report):
+        parts.append(f"{many(writing, 'opens')} for writing read it, too")
     saved = (found["time_saved"] or {}).get("seconds")
     if saved is not None and saved >= SAVED_MIN_S:
         parts.append(f"about {format_duration(saved)} saved (estimate)")
@@ -355,8 +355,7 @@ def fallback_lines(report: Report) -> list[str]:
 
 def _written(report: Report) -> list[str]:
     """Return the line about opens for writing, where they are many."""
-    opens = report.get("opens_for_writing", 0)
-    if opens * WRITING_PARTS <= report["hits"]["opens"]:
+    if not (opens := many_writing(report)):
         return []
     return [
         f"  {many(opens, 'opens')} were for writing (such as mode r+b) and read the "

@@ -183,6 +183,7 @@ def test_saved_indexes_are_listed_and_forgotten(root: Path, tmp_path: Path) -> N
     assert f"{root}: 1 file, " in " ".join(" ".join(lines).split())
     assert " ago" in listed.stdout
     assert "never: *.lock" in listed.stdout
+    assert "links:" not in listed.stdout
     assert forgot.stdout == "removed 1 saved index\n"
     [one] = json.loads(left.stdout)["indexes"]
     assert (one["path"], one["files"]) == (str(other), 0)

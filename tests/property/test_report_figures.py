@@ -198,6 +198,7 @@ PHRASES = [
         r"{headline.origin_bytes} read from the origin"
         r"(?: \({headline.origin_multiple} the dataset\)"
         "|, and {headline.origin_opens} opens? read it directly| and unseen reads)?",
+        "{opens_for_writing} opens? for writing read it, too",
         r"about {headline.time_saved.seconds} saved \(estimate\)",
     )
 ]

@@ -190,6 +190,26 @@ def test_help_on_a_section_prints_all_its_keys(capsys):
     assert "`fill" not in shown
 
 
+def test_help_on_the_last_part_of_a_key_prints_its_entries(capsys):
+    assert main(["help", "exclude"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "`datasets[].exclude`" in shown
+    assert "`programs.exclude`" in shown
+
+
+@pytest.mark.parametrize(
+    ("word", "topic"),
+    [("slurm", "cluster"), ("resume", "loader"), ("pass-through", "report")],
+)
+def test_help_on_a_word_names_the_pages_that_mention_it(capsys, word, topic):
+    assert main(["help", word]) == 0
+
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"No page is called {word!r}.")
+    assert any(line.startswith(f"- {topic}: ") for line in lines)
+
+
 def test_help_on_what_is_not_there_names_what_is_nearest(capsys):
     assert main(["help", "cold_open.wait_mx"]) == 2
 

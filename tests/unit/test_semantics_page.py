@@ -76,8 +76,8 @@ ELSEWHERE = {
         "integration/test_late_start.py::"
         "test_files_of_an_index_are_compared_beside_the_job",
     ],
-    "After its agent has ended or died, a program reads the origin, and marks for "
-    "the job's next agent as soon as it runs": [
+    "After its agent has ended, a program reads the origin (after it died, files "
+    "without a complete copy), and marks for the job's next agent as soon as it runs": [
         "integration/test_agents_in_turn.py::"
         "test_what_is_written_is_seen_beside_the_next_agent",
     ],

@@ -168,10 +168,13 @@ void table_give_room(struct table *t, uint32_t tier, uint64_t bytes);
 void table_add_room(struct table *t, uint32_t tier, uint64_t bytes);
 bool table_round_pack(struct table *t, uint32_t tier, bool rounds);
 
+uint64_t table_origin_busy_ns(const struct table *t); /* the caller holds the lock */
+
 /* table_packing.c; the callers of the first two hold the lock */
 int table_crowded_tier(const struct table *t, uint32_t file);
 bool table_due_fits(const struct table *t, uint64_t need);
 bool table_packing_is_behind(struct table *t, uint32_t file);
+bool table_packing_pays(struct table *t);
 void table_count_again(struct table *t, uint32_t file);
 bool table_will_be_restaged(struct table *t, uint32_t file);
 bool table_is_due(struct table *t, uint32_t file);

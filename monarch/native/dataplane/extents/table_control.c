@@ -219,8 +219,7 @@ void monarch_table_tally(struct table *t, struct monarch_tally *out)
     *out = t->tally;
     if (out->in_flight)
         out->busy_ns += clock_ns() - t->busy_since_ns;
-    if (t->at_origin)
-        out->origin_busy_ns += clock_ns() - t->at_origin_since_ns;
+    out->origin_busy_ns = table_origin_busy_ns(t);
     pthread_mutex_unlock(&t->lock);
 }
 

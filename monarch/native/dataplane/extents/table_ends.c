@@ -36,6 +36,14 @@ void table_busy(struct table *t, bool busy)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* table_origin_busy_ns - how long Transfers have read the origin until now. The caller holds the
+ * lock. */
+uint64_t table_origin_busy_ns(const struct table *t)
+{
+    return t->tally.origin_busy_ns +
+           (t->at_origin ? clock_ns() - t->at_origin_since_ns : 0);
+}
+
 /* table_at_origin - one more Transfer, or one less, runs that may read the origin. */
 void table_at_origin(struct table *t, bool begins)
 {

@@ -43,12 +43,38 @@ bool table_pool_is_crowded(struct table *t)
     return crowded;
 }
 
-/* table_due_fits - so much more of the Pool may be taken by Files that are to be packed. The
- * rest is for decoded Files: packing, which has the lowest priority, may be far behind. The
- * caller holds the lock. */
+/* packing_pays - the processor packs a byte in less time than the origin delivers it, as far as is
+ * known; or no fill will read what is not packed now: Tiers evict for programs. Otherwise it is
+ * cheaper to read a File once more than to take the processors of programs. */
+static bool packing_pays(const struct table *t)
+{
+    const struct monarch_tally *all = &t->tally;
+    uint64_t busy_ns = table_origin_busy_ns(t);
+    for (uint32_t i = 0; i < t->options.tiers; i++)
+        if (t->evicts[i] && t->ratios[i])
+            return true;
+    if (!all->packed_bytes || !all->origin_read_bytes)
+        return true;
+    return (double)all->pack_ns / (double)all->packed_bytes <=
+           (double)busy_ns / (double)all->origin_read_bytes;
+}
+
+/* table_packing_pays - the same, for a caller without the lock. */
+bool table_packing_pays(struct table *t)
+{
+    pthread_mutex_lock(&t->lock);
+    bool pays = packing_pays(t);
+    pthread_mutex_unlock(&t->lock);
+    return pays;
+}
+
+/* table_due_fits - so much more of the Pool may be taken by Files that are to be packed. Where
+ * packing does not pay it waits for idle processors and may be far behind: a part of the Pool
+ * stays for decoded Files. The caller holds the lock. */
 bool table_due_fits(const struct table *t, uint64_t need)
 {
-    return DUE_PARTS * (t->due_bytes + need) <= t->accounts[t->options.tiers].capacity;
+    return packing_pays(t) ||
+           DUE_PARTS * (t->due_bytes + need) <= t->accounts[t->options.tiers].capacity;
 }
 
 /* is_to_be_packed - a packed Tier is to hold a small File, and does not yet. The caller holds

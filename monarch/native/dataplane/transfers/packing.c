@@ -243,12 +243,13 @@ bool packing_has_pending(const struct transfers *ts)
 }
 
 /* packing_lacks_room - Extents in the Pool keep programs from reading on, or soon will: some are
- * packed as fast as they can be. Small Files take a part of the Pool only, and wait for idle
- * processors. */
+ * packed as fast as they can be, and small Files too where that pays. Others take a part of the
+ * Pool only, and wait for idle processors. */
 bool packing_lacks_room(const struct transfers *ts, bool extents)
 {
-    return extents &&
-           (table_pool_is_crowded(ts->table) || table_pool_is_short(ts->table));
+    if (table_pool_is_crowded(ts->table) && (extents || table_packing_pays(ts->table)))
+        return true;
+    return extents && table_pool_is_short(ts->table);
 }
 
 /* packing_hurries - the same, and there is something to be packed. */
