@@ -420,8 +420,8 @@ class Config(Section):
     retain: Retain = Field(
         default="job",
         description="How long copies are kept: job (until the job ends), node (until "
-        "the "
-        "space is needed), or a duration such as 7d.",
+        "the space is needed), or a duration such as 7d. `monarch stage --evict` and "
+        "`monarch clean --retained` remove them.",
     )
     metrics: Metrics = Field(default=Metrics())
     log: Log = Field(default=Log())
