@@ -17,6 +17,8 @@ from monarch.stager.transfer import Engine
 from monarch.tiers import divide
 
 _NONE: Final = np.zeros(0, np.uint32)
+_VAIN_MAX: Final = 8
+_DOUBLED_MAX: Final = 20
 
 log = logging.getLogger("monarch.stager")
 
@@ -56,7 +58,8 @@ class Fill:
         self._behind = settings.behind
         self._news = 0
         self._passed_over = 0
-        self._crowded = self._packed = self._again = 0
+        self._crowded = self._packed = 0
+        self._again = self._packed_before = self._vain = 0
 
     def __repr__(self) -> str:
         left = sum(self._engine.fill_left())
@@ -107,16 +110,22 @@ class Fill:
         if self._enabled:
             self._fill(policy.to_read, policy.to_fetch)
 
-    def check_again(self, policy: Policy, again: int) -> None:
+    def check_again(self, policy: Policy, again: int, packed: int) -> None:
         """Look again at Files that it may have passed over while they were refused.
+
+        A full Tier gains nothing by that: after some looks in vain, each further one
+        waits for twice as many Files.
 
         Args:
             again: how many Files to be packed have been refused for a while, as the
                 Pool was full, and may be asked for again.
+            packed: how many Files were packed since the start.
         """
-        if again == self._again or not self.is_done:
+        vain = self._vain if packed == self._packed_before else 0
+        wanted = 1 << min(max(vain - _VAIN_MAX, 0), _DOUBLED_MAX)
+        if again - self._again < wanted or not self.is_done:
             return
-        self._again = again
+        self._again, self._packed_before, self._vain = again, packed, vain + 1
         if self._enabled:
             self._fill(policy.to_read, policy.to_fetch)
 

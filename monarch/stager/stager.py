@@ -291,7 +291,7 @@ class Stager:
         if self.storage.packs:
             packed = tally["packed_files"]
             self._fill.check_room(self.policy, tally["crowded"], packed)
-            self._fill.check_again(self.policy, tally["again"])
+            self._fill.check_again(self.policy, tally["again"], packed)
         if self.policy.uses_pool:
             passed = tally["passed_over"] + sources.abandoned
             self._fill.check_news(self.policy, sources.news, passed)

@@ -189,6 +189,24 @@ def test_files_that_were_refused_are_looked_at_again_when_fill_has_ended():
     fill = Fill(engine, FILL)
 
     for left[0], again in ((0, 0), (4, 2), (1, 3), (0, 3), (0, 3)):
-        fill.check_again(policy, again)
+        fill.check_again(policy, again, 0)
 
     assert looks == [9]
+
+
+def test_a_tier_that_stays_full_is_looked_at_less_and_less():
+    policy = Policy.cluster(place_sizes([Node("a", 20 * PAGE)], np.full(9, PAGE)), 0)
+    looks: list[int] = []
+    engine: Any = SimpleNamespace(
+        fill=lambda read, fetch: looks.append(len(read)), fill_left=lambda: (0, 0)
+    )
+    fill = Fill(engine, FILL)
+
+    for again in range(1, 1001):
+        fill.check_again(policy, again, 7)
+    in_vain = len(looks)
+    for again in range(1001, 1011):
+        fill.check_again(policy, again, again)
+
+    assert in_vain < 20
+    assert len(looks) == in_vain + 10
