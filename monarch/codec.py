@@ -57,7 +57,7 @@ class Codec:
         """Return the codec of a name such as `zstd:3`.
 
         Raises:
-            ValueError: there is no such codec; it tells which there are.
+            ValueError: unknown codec; the text lists the known ones.
         """
         found = _FORM.fullmatch(text.strip())
         if found is None:

@@ -144,7 +144,7 @@ class Agent:
         """Do everything, from the index to the summary.
 
         Raises:
-            MonarchError: there is no catalog; no program has been started.
+            MonarchError: no catalog exists; no program was started.
         """
         loop = asyncio.get_running_loop()
         for signo in (signal.SIGTERM, signal.SIGINT):
@@ -351,7 +351,7 @@ class Agent:
         return start_line(self.setup, namespace, stager.policy.nodes, self._packed)
 
     async def _start_programs(self, wait_max_s: float) -> None:
-        """Let programs start now; they are served as soon as there is a Catalog."""
+        """Let programs start now; they are served as soon as the Catalog is ready."""
         roots = await outline_roots(self.setup)
         self._outline = Outline(self.setup, self.segments, roots)
         self._state.set(AgentState.SCANNING)

@@ -328,7 +328,7 @@ class Cluster:
             self._notifier.progress(text)
 
     def _in_touch(self) -> bool:
-        """Return whether there is a connection to the others, or was a moment ago."""
+        """Return whether the others are connected, or were a moment ago."""
         own = self.bootstrap.number
         if all(member.number == own for member in self.mesh.view.joined):
             return False

@@ -35,10 +35,10 @@ Answer = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
 
 
 class Notifier:
-    """Writes lines to the launcher; never blocks, never fails if it has gone.
+    """Writes lines to the launcher; never blocks, never fails if it has ended.
 
     Attributes:
-        foreground: there is no launcher: the user has started the agent.
+        foreground: the user has started the agent, not a launcher.
     """
 
     foreground = False
@@ -62,7 +62,7 @@ class Notifier:
         self._write("ready", text)
 
     def late(self, text: str) -> None:
-        """Let the program start before there is a Catalog."""
+        """Let the program start before the Catalog is ready."""
         self._write("late", text)
 
     def plain(self, text: str) -> None:
@@ -70,7 +70,7 @@ class Notifier:
         self._write("plain", text)
 
     def fail(self, code: int, text: str) -> None:
-        """Send why there is no agent, and an exit code: 2 is a usage error."""
+        """Send why the agent cannot start, and an exit code: 2 is a usage error."""
         for line in text.splitlines() or ["unknown error"]:
             self._write(f"fail {code}", line)
 
@@ -92,7 +92,7 @@ class Notifier:
         return not self.lost
 
     def close(self) -> None:
-        """Close the pipe, which tells the launcher that the agent has finished."""
+        """Close the pipe, by which the launcher sees that the agent has finished."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

@@ -44,7 +44,7 @@ def begin_export(live: Live, setup: Setup, warn: Callable[[str], None]) -> Expor
     """Begin to export what is configured.
 
     Args:
-        warn: is told what does not work; the job goes on without.
+        warn: called with what does not work; the job continues without it.
     """
     wanted, label, path = setup.config.metrics, live.stats().label, None
     if wanted.textfile is not None:
@@ -60,7 +60,7 @@ class Exporter:
     Args:
         live: has the figures.
         textfile: the path of the file; None: there is none.
-        port: 0: any free one; None: there is no HTTP.
+        port: 0: any free one; None: no HTTP.
         mode: of the file.
     """
 
@@ -82,7 +82,7 @@ class Exporter:
         """Begin to export.
 
         Args:
-            warn: is told what does not work; the job goes on without.
+            warn: called with what does not work; the job continues without it.
         """
         self._task = asyncio.create_task(self._run(warn))
 

@@ -23,7 +23,7 @@ log = logging.getLogger("monarch.agent")
 
 
 class Hints:
-    """Takes hints, and gives them to the data plane once there is a Catalog.
+    """Takes hints, and passes them to the data plane once the Catalog is ready.
 
     Args:
         directory: the run directory, where programs leave their paths.
@@ -51,7 +51,7 @@ class Hints:
             no Catalog yet.
 
         Raises:
-            MonarchError: there is no such file.
+            MonarchError: no such file.
         """
         name = str(asked.get("file"))
         if not name.startswith(HINT_PREFIX) or "/" in name:
@@ -67,7 +67,7 @@ class Hints:
         return {"paths": paths.count(b"\0"), "files": known}
 
     async def begin(self, staging: Staging) -> None:
-        """Give the data plane what programs have said before there was a Catalog."""
+        """Pass the data plane the hints that came before the Catalog was ready."""
         self._staging = staging
         while self._early:
             program, paths = self._early.popitem()

@@ -100,7 +100,7 @@ class Joining:
         return self.cluster is None or self.cluster.bootstrap.announces
 
     def stats(self) -> ClusterStats | None:
-        """Return how the nodes of the job stand; None for a node without peers."""
+        """Return the states of the nodes; None for a node without peers."""
         if self._reported is None:
             return None
         mesh = self._reported.mesh

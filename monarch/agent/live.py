@@ -1,6 +1,6 @@
 """What an agent answers while it runs: to `monarch status` and to `monarch top`.
 
-Unlike a report, this is cheap enough to be asked for every second.
+Unlike a report, this is cheap enough for a request every second.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Live:
 
     Attributes:
         metrics_url: where metrics are exported; "" if they are not.
-        watching: tells other nodes how this one does.
+        watching: sends this node's figures to other nodes.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Live:
         return sum(advance.done for advance in found if not advance.compares)
 
     def sample(self) -> None:
-        """Note what is counted, once a second; tell other nodes if they look."""
+        """Sample the counters once a second; send them to other nodes that watch."""
         now_s = time.monotonic()
         if self._rates.is_due(now_s):
             self._rates.note(now_s, _grows(self.stats()))
@@ -123,7 +123,7 @@ class Live:
         return self._meter.measure(stats.stager) if stats.stager else Progress()
 
     def _staged(self, stats: AgentStats) -> dict[str, Any] | None:
-        """Return how far staging is; None before there is a Catalog."""
+        """Return the progress of staging; None before the Catalog is ready."""
         if stats.stager is None:
             return None
         found = self.progress(stats)
@@ -155,7 +155,7 @@ class Live:
         return rows
 
     def _nodes(self, stats: AgentStats) -> list[dict[str, Any]]:
-        """Return how each node of the job stands, and does as far as it has told."""
+        """Return the state and the last reported figures of each node."""
         heard = self.watching.heard()
         own = stats.cluster.node_list.number if stats.cluster is not None else None
         rows = []

@@ -1,4 +1,4 @@
-"""What the loaders of programs tell the agent at their end."""
+"""Figures that the loaders of programs report to the agent at their end."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LoaderRows:
         """Take what a loader of a process has counted.
 
         Raises:
-            MonarchError: it is not what a loader tells.
+            MonarchError: these are not the figures of a loader.
         """
         from monarch.report.model import LoaderFigures
 
@@ -103,7 +103,7 @@ class LoaderRows:
         return together([*self._rows.values(), *self._readers.values()])
 
     def _note(self, pid: int, reader: LoaderFigures) -> None:
-        """Keep the later figures of a reader: several ranks tell of it."""
+        """Keep the later figures of a reader: several ranks report it."""
         known = self._readers.get(pid)
         if known is None or reader.requests >= known.requests:
             self._readers[pid] = reader

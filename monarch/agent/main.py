@@ -41,7 +41,7 @@ def serve(
     """Run the agent of a run directory; return its exit code.
 
     Args:
-        notifier: told of failures before it is closed.
+        notifier: prints failures before it is closed.
         ask: returns what the agent is to do.
         bootstrap: how to find the other nodes; None: by the environment.
         fingerprint: that of the options, if the name of the job is random.
@@ -120,7 +120,7 @@ def run(prepared: Prepared, notifier: Notifier, make: MakeLifetime) -> Agent:
     """Run a prepared agent to its end; return it.
 
     Raises:
-        MonarchError: there is no Catalog.
+        MonarchError: no Catalog exists.
     """
     try:
         agent = asyncio.run(_live(prepared, notifier, make))

@@ -102,7 +102,7 @@ class Indexing:
     """The loading or scanning of one dataset, which may never end.
 
     Attributes:
-        ended: set when there is a result or an error.
+        ended: set with the result or an error.
     """
 
     def __init__(self, dataset: Dataset, setup: Setup, notifier: Notifier) -> None:
@@ -122,7 +122,7 @@ class Indexing:
 
     @property
     def advance(self) -> Advance:
-        """How far it is, as far as it has told."""
+        """Last reported progress."""
         return self._advance or Advance(0)
 
     @property

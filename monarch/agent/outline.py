@@ -1,4 +1,4 @@
-"""The outline: what programs map that start before there is a Catalog."""
+"""The outline: the segment of programs that start before the Catalog is ready."""
 
 import asyncio
 import logging
@@ -99,7 +99,7 @@ class Outline:
         return ended_s - self._began_s
 
     def end(self) -> None:
-        """Note that there is a Catalog."""
+        """Note that the Catalog is ready."""
         self._ended_s = time.monotonic()
 
     def apply(self) -> None:
@@ -111,7 +111,7 @@ class Outline:
         )
 
     def look(self) -> None:
-        """Apply what has come since, from a process that cannot map the Catalog."""
+        """Apply later changes, from a process that cannot map the Catalog."""
         if int(self._table["revision"]) != self._revision:
             log.info("changes of a program without catalog applied")
             self.apply()

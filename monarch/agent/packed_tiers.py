@@ -83,7 +83,7 @@ class Known:
     """What is known before a codec is tried.
 
     Attributes:
-        told: what the first node of the job has chosen for all.
+        told: the choice of the first node for all.
         left: what earlier jobs have left packed, by Tier: as long as it is configured
             in the same way, nothing is tried again.
         for_others: this node chooses for all. No dictionary is chosen then: each node
@@ -183,7 +183,7 @@ def choose_packing(
     It takes a second or some, and is for another thread than the event loop's.
 
     Args:
-        warn: is told of libraries that this node has not.
+        warn: called with the libraries that this node lacks.
     """
     given, left = {one.tier: one for one in beside.told}, beside.left
     shares_words = not beside.for_others and are_small(inventory)
@@ -345,7 +345,7 @@ def _given(
 
 
 def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
-    """Return how fast a Tier is; as fast as memory, if it cannot be told now.
+    """Return the speed of a Tier; that of memory, if it cannot be measured now.
 
     The choice is careful then: a fast Tier waits for no slow codec.
     """

@@ -128,7 +128,7 @@ class WaitingSockets:
         """Ignore a late peer: this node asks none."""
 
     def check_breakers(self) -> None:
-        """Check nothing: there are no breakers."""
+        """Check nothing: this node has no breakers."""
 
 
 class PeerSockets:
@@ -170,7 +170,7 @@ class PeerSockets:
         self.endpoints.server.close()
 
     async def wait_connected(self, timeout_s: float) -> None:
-        """Wait until every joined node can be asked for Files, within limits.
+        """Wait until every joined node accepts requests, within limits.
 
         Args:
             timeout_s: for the nodes to start; CONNECTED_S more to connect to them.

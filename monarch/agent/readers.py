@@ -57,7 +57,7 @@ class ReaderLimit:
     """Tells the engine how many tokens it has, and the other nodes how many it needs.
 
     Args:
-        total: the tokens of the job; None: there is no limit.
+        total: the tokens of the job; None: no limit.
         mesh: returns the connections to the other nodes; None: this one works alone,
             and has all tokens.
     """

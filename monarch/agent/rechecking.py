@@ -79,7 +79,7 @@ class Rechecking:
     """Compares every File of the provisional roots with the origin, once.
 
     Args:
-        judge: is told of Files that are what they were, and of others.
+        judge: called with unchanged Files, and with changed ones.
         answered: returns the number of cold opens that have been answered so far.
     """
 

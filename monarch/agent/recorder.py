@@ -122,7 +122,7 @@ class Recorder:
         self.startup_s = time.monotonic() - self._clock_s
 
     def look(self) -> None:
-        """Take a sample if one is due; called once a second."""
+        """Take a sample if it is time; called once a second."""
         self._reads.look(self._processes.active_pids())
         inactive = self._processes.inactive_pids()
         self._strangers.look(inactive, self._processes.pids() if inactive else ())
@@ -217,7 +217,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _program(pid: int) -> str:
-    """Return the path of a program; of another user, who may not be asked, its name."""
+    """Return the path of a program, or the name of another user's."""
     try:
         return os.readlink(f"/proc/{pid}/exe")
     except OSError:

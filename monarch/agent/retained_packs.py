@@ -70,7 +70,7 @@ def adopt_packs(
     given up; so are those of another codec than this job's, of which one line tells.
 
     Args:
-        warn: is told of frames of Files that are as they were, and cannot be used.
+        warn: called with frames of unchanged Files that cannot be used.
     """
     left = packs_in(manifests)
     if not left:

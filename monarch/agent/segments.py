@@ -160,7 +160,7 @@ class Segments:
         return f"<Segments {' '.join(self.memory)} generation {self.generation:#x}>"
 
     def create_first(self) -> None:
-        """Create the two segments that launchers need before there is a Catalog."""
+        """Create the two segments that launchers need before the Catalog is ready."""
         self.create("counters", DTYPES["counters"].itemsize, self._write_header)
         self.create("requests", DTYPES["requests"].itemsize, self._write_requests)
 

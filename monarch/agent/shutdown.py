@@ -84,7 +84,7 @@ class Shutdown:
         return f"<Shutdown of {self._run.name}>"
 
     async def end(self, staging: Staging | None) -> Ended:
-        """Do everything that is due at the end.
+        """Carry out the steps at the end of a job.
 
         Args:
             staging: what stages Files, if the agent came so far.
@@ -122,7 +122,7 @@ class Shutdown:
         await in_thread(engine.close, ENGINE_TIMEOUT_MS)
 
     async def _await_exit_status(self) -> None:
-        """Wait until a launcher has told how its program ended, which it may not do."""
+        """Wait until a launcher reports how its program ended; it may never do so."""
         processes = self._parts.processes
         deadline = time.monotonic() + EXIT_STATUS_S
         while processes.programs_seen and processes.exit_status() is None:
@@ -296,7 +296,7 @@ def adopt_retained(
     """Adopt what earlier jobs have retained: Replicas after they are verified.
 
     Args:
-        warn: is told of packed Files that are as they were, and are not adopted.
+        warn: called with unchanged packed Files that are not adopted.
     """
     offer(staging.stager, staging.namespace, manifests, staging.extents)
     adopt_packs(staging, manifests, counters, warn)

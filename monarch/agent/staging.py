@@ -267,7 +267,7 @@ def pool_warning(namespace: Namespace, stager: Stager) -> str:
 class MemoryGuard:
     """Keeps RAM Replicas below the memory limits.
 
-    The data plane stages without being asked: it is told beforehand what it may take.
+    The data plane stages by itself, within limits that are set beforehand.
     """
 
     def __init__(self, stager: Stager) -> None:

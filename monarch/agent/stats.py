@@ -115,7 +115,7 @@ class PeerTraffic:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStats:
-    """How the nodes of the job stand.
+    """The states of the nodes of the job.
 
     Args:
         links_altered: how many connections to them were tampered with.
@@ -144,7 +144,7 @@ class ClusterStats:
         ]
 
     def _standing(self, member: Member) -> Standing:
-        """Return how a node stands: at the end of the job none has left.
+        """Return the state of a node: at the end of the job none has left.
 
         Others may go a moment before this node sees that the job is over.
         """
@@ -172,11 +172,11 @@ class AgentStats:
         stager: None until Files are staged.
         fill: how many background Transfers read the Origin at once.
         plain: why programs run without a Catalog; "" if they do not.
-        late_s: how long programs have run before there was a Catalog.
+        late_s: how long programs ran before the Catalog was ready.
         cluster: None for a node without peers.
         final_peers: the figures of peers when the job was over, if it is.
         recorder: what has taken samples of the figures.
-        loaders: what the loaders of programs have told.
+        loaders: the figures that loaders of programs have reported.
     """
 
     setup: Setup

@@ -1,4 +1,4 @@
-"""What the nodes of a job tell each other of how they do, while somebody looks.
+"""Figures that the nodes of a job exchange while somebody watches.
 
 A node whose agent is asked tells all others that it looks. Each of them then tells all
 how it does, once a second in small jobs. A note reaches every node, so the period grows
@@ -51,7 +51,7 @@ class NodeFigures:
 
     @classmethod
     def read(cls, told: object) -> NodeFigures | None:
-        """Return what another node has told; None if it is not valid."""
+        """Return the figures of another node; None if they are not valid."""
         if not isinstance(told, Mapping):
             return None
         numbers = [told.get(name) for name in cls.__slots__]
@@ -84,12 +84,12 @@ class Watching:
         return f"<Watching {len(self._heard)} nodes>"
 
     def heard(self) -> dict[int, tuple[float, NodeFigures]]:
-        """Return what other nodes have told, each with its age in seconds."""
+        """Return the figures of other nodes, each with its age in seconds."""
         now_s = self._clock()
         return {n: (now_s - at_s, told) for n, (at_s, told) in self._heard.items()}
 
     def look(self) -> None:
-        """Have the other nodes tell how they do, because somebody asks."""
+        """Request the figures of the other nodes, because somebody watches."""
         mesh, now_s = self._small_mesh(), self._clock()
         if mesh is not None and now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
@@ -98,7 +98,7 @@ class Watching:
     def tell(self) -> None:
         """Tell the others, if they look and it is time; called several times a second.
 
-        Nothing is told after the last request: the cost of it is somebody's attention.
+        Nothing is sent after the last request, as figures have a cost.
         """
         now_s = self._clock()
         if now_s >= self._until_s:
@@ -125,5 +125,5 @@ class Watching:
 
 
 def period_s(nodes: int) -> float:
-    """Return how often each of so many nodes tells how it does."""
+    """Return how often each of so many nodes sends its figures."""
     return max(1.0, nodes * nodes / NOTES_PER_S)

@@ -98,7 +98,7 @@ class PartialSelection(Selection):
         self._ways = _Ways(list(self._parts))
 
     def takes_all(self, names: Sequence[bytes]) -> bool:
-        """Return False: each name is looked at."""
+        """Return False: each name is examined."""
         return not names
 
     def includes(self, path: bytes) -> bool:

@@ -90,7 +90,7 @@ class PresentPages:
 
 
 def _count(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return the number of Pages that the words of each Extent tell of."""
+    """Return the number of Pages that are set in the words of each Extent."""
     count: npt.NDArray[np.uint64] = _ONES[words.view(np.uint8)].sum(
         axis=1, dtype=np.uint64
     )
@@ -146,7 +146,7 @@ class PresencePlan:
 
     @property
     def end(self) -> int:
-        """Return the offset behind all parts; the start if there is no large File."""
+        """Return the offset behind all parts; without large Files the start."""
         return self._places["end"] if len(self.files) else self.start
 
     def pages(self, memory: Bytes) -> PresentPages:

@@ -250,7 +250,7 @@ def _places(roots: Sequence[MappedRoot], prefixes: int, strings: int) -> Places:
 
 
 def above_of(roots: Sequence[MappedRoot]) -> list[tuple[int, int, int]]:
-    """Return the number of a root and the identity of what stands above it."""
+    """Return the number of a root and the identity of the directory above it."""
     return [
         (number, dev, ino)
         for number, root in enumerate(roots)

@@ -69,7 +69,7 @@ class VerbGroup(click.Group):
         return list(VERBS)
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
-        """Import a verb's command, None if there is no such verb."""
+        """Import a verb's command, None for an unknown verb."""
         if name not in VERBS:
             return None
         module, _, attribute = VERBS[name].place.partition(":")

@@ -89,7 +89,7 @@ def _choices(parameter: click.Parameter) -> tuple[str, ...]:
 
 
 def global_options() -> tuple[Option, ...]:
-    """Return the options that stand before a verb."""
+    """Return the options before a verb."""
     return tuple(map(_option, options_of(context_of((), monarch))))
 
 

@@ -58,7 +58,7 @@ def topics() -> list[str]:
 
 
 def page(topic: str) -> str | None:
-    """Return the page on a topic as Markdown, None if there is no such topic."""
+    """Return the page on a topic as Markdown, None for an unknown topic."""
     if topic not in topics():
         return None
     return (files("monarch") / "pages" / f"{topic}.md").read_text()
@@ -127,7 +127,7 @@ def show(markdown: str) -> None:
 
 
 def _verb_text(words: tuple[str, ...]) -> str | None:
-    """Return what `--help` of a verb prints, None if there is no such verb."""
+    """Return what `--help` of a verb prints, None for an unknown verb."""
     from monarch.cli import monarch
 
     command: click.Command = monarch

@@ -79,7 +79,7 @@ def _options(words: tuple[str, ...], command: click.Command) -> Iterator[str]:
 
 
 def _epilog(command: click.Command) -> Iterator[str]:
-    """Yield what stands below the options; a verbatim block may bring its heading."""
+    """Yield the text below the options; a verbatim block may bring its heading."""
     pending = "NOTES"
     for block in _blocks(command.epilog or ""):
         first, _, rest = block.removeprefix(VERBATIM + "\n").partition("\n")

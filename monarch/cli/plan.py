@@ -154,7 +154,7 @@ def _notes(config: Config, pool: int, *, left: bool) -> list[str]:
 
     Args:
         pool: bytes that the Pool takes of the ram Tiers of a node.
-        left: there is no room for all files.
+        left: not all files fit.
     """
     from monarch.codec import PLAIN
     from monarch.tiers.tier import LRU_ADVICE
@@ -325,7 +325,7 @@ class PlannedDataset:
 
 
 def _dataset(options: dict[str, Any], config: Config) -> PlannedDataset:
-    """Return the Files of datasets or indexes, or those that are only told of."""
+    """Return the Files of datasets or indexes, or those given by --files and --size."""
     import numpy as np
 
     from monarch.catalog.inventory import Inventory, catalog_digest, extents_of

@@ -296,7 +296,7 @@ def check(options: RunOptions) -> int:
 
 
 class _Share:
-    """What this node is to keep, as far as the copies tell.
+    """What this node is to keep, as far as the copies show.
 
     Attributes:
         files: how many Files; None: all.

@@ -194,7 +194,7 @@ class _Site:
         """Stage until all nodes have ended; return the exit code.
 
         Raises:
-            MonarchError: there is no Catalog.
+            MonarchError: no Catalog exists.
         """
         try:
             agent = run(

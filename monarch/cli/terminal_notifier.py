@@ -61,7 +61,7 @@ class TerminalNotifier(Notifier):
             self._line(f"monarch: {text}")
 
     def late(self, text: str) -> None:
-        """Print that programs may start before there is a Catalog."""
+        """Print that programs may start before the Catalog is ready."""
         self._begun()
         if self._first and not self._quiet:
             self._line(f"monarch: {text}")
@@ -71,7 +71,7 @@ class TerminalNotifier(Notifier):
         self._line(f"{self._prefix}{text}; programs run without staging")
 
     def fail(self, code: int, text: str) -> None:
-        """Print the reason for which there is no agent."""
+        """Print the reason why the agent cannot start."""
         for line in text.splitlines() or [f"failed with {code}"]:
             self._line(self._prefix + line)
 

@@ -119,7 +119,7 @@ def launched_by_mpi(environ: Mapping[str, str]) -> bool:
 def _from_mpi(
     environ: Mapping[str, str], read: Read, names: Sequence[str]
 ) -> NodeList | SingleNode:
-    """MPI tells the number of processes; the batch system lists the nodes."""
+    """MPI reports the number of processes; the batch system lists the nodes."""
     if not launched_by_mpi(environ):
         return SingleNode("neither a launcher nor --hosts names other nodes")
     size, local = _ranks(environ)

@@ -76,7 +76,7 @@ def job_secret(directory: Path, job: str) -> bytes:
     in a thread.
 
     Raises:
-        MonarchError: there is no secret that can be trusted; the text is the reason.
+        MonarchError: no secret can be trusted; the text is the reason.
     """
     path = secret_path(directory, job)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -76,7 +76,7 @@ def parse_run_argv(argv: Sequence[str]) -> tuple[RunOptions, list[str]]:
         argv: the arguments after `run`.
 
     Raises:
-        UsageError: an option is not valid, or there is no program.
+        UsageError: an option is not valid, or no program is given.
     """
     given: dict[str, Any] = {}
     rest = list(argv)

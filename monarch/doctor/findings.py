@@ -28,7 +28,7 @@ class Finding:
     """One fact.
 
     Args:
-        check: what was looked at, such as `tiers[0]`.
+        check: what was examined, such as `tiers[0]`.
         text: what was found, and what follows for jobs.
         fix: what to do about it, in one line; "" where nothing needs to be done.
     """

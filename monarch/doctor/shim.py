@@ -200,7 +200,7 @@ def _library_folders(root: Path) -> list[Path]:
 
 
 def _resolved(root: Path, path: str) -> Path | None:
-    """Return where a path below a root leads for who is inside; None: nowhere."""
+    """Return where a path below a root leads for a process inside; None: nowhere."""
     top = root.resolve()
     at, left, links = top, path.split("/")[::-1], 0
     while left:

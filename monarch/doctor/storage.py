@@ -45,7 +45,7 @@ class FileSystem:
     """The file system of a path.
 
     Attributes:
-        kind: its type, such as `ext4`; UNKNOWN where /proc does not tell.
+        kind: its type, such as `ext4`; UNKNOWN where /proc does not show it.
         options: those of its mount.
     """
 

@@ -1,4 +1,4 @@
-"""A sampler that tells Monarch which files a map-style dataset opens next.
+"""A sampler that announces the files that a map-style dataset opens next.
 
 It wraps any sampler or batch sampler of PyTorch, but needs no part of it.
 """
@@ -23,7 +23,7 @@ _AHEAD: Final = 1 << 20
 
 
 class HintingSampler:
-    """Gives what a sampler gives, and tells `monarch.hint` the files in that order.
+    """Yields what a sampler yields, and gives `monarch.hint` the files in that order.
 
     The sampler is asked ahead: an order of `ahead` steps is told at once, and the next
     one when half of it is used. Outside a job of Monarch nothing is told.
@@ -33,7 +33,7 @@ class HintingSampler:
         paths: what tells the file or the files of an index; or a dataset that has a
             list `samples` or `imgs` of paths with their classes, as `ImageFolder`, or a
             `Subset` of one.
-        ahead: how many steps of the sampler are told at once.
+        ahead: how many steps of the sampler are announced at once.
 
     Raises:
         UsageError: the dataset has no list of paths.
@@ -92,7 +92,7 @@ class HintingSampler:
 
 
 def path_of(paths: PathOf | Any) -> PathOf:
-    """Return what tells the files of a sample.
+    """Return a function that names the files of a sample.
 
     Raises:
         UsageError: it is neither a function nor a dataset that has a list of paths.

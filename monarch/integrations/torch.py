@@ -1,4 +1,4 @@
-"""PyTorch: a dataset for `DataLoader`, and a sampler that tells what is read next."""
+"""PyTorch: a dataset for `DataLoader`, and a sampler that announces the next reads."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Form:
         details: of the index: `dtype` and `shape` if Records are arrays.
 
     Raises:
-        UsageError: there is no such output, or torch is not installed.
+        UsageError: unknown output, or torch is not installed.
     """
 
     output: Output = "memoryview"

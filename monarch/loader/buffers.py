@@ -64,7 +64,7 @@ class BufferPool:
         return f"<BufferPool of {self.bytes} of {self.limit} bytes>"
 
     def take(self, size: int) -> Buffer | None:
-        """Return a buffer of at least a size, or None if there is no room.
+        """Return a buffer of at least a size, or None if none is free.
 
         Raises:
             OSError: the node has no memory.
@@ -96,7 +96,7 @@ class BufferPool:
         buffer.close()
 
     def adopt(self, fd: int) -> Buffer | None:
-        """Return a buffer of memory that a rank has made, or None if there is no room.
+        """Return a buffer of memory that a rank has made, or None if none is free.
 
         The descriptor then belongs to the buffer.
 

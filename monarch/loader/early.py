@@ -64,7 +64,7 @@ Reads = deque[partial[EarlyPortion]]
 
 
 class EarlyReads:
-    """Reads in threads until it is told to stop.
+    """Reads in threads until it is stopped.
 
     What cannot be read is left to the reader, which says why.
     """

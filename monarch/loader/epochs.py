@@ -64,13 +64,13 @@ class Epochs:
 
     @property
     def have_begun(self) -> bool:
-        """Return whether a worker has begun what was told last."""
+        """Return whether a worker has begun the last announced epoch."""
         return bool(self._table[_LATEST]) and not self._is_pending
 
     def tell(self, epoch: int, place: int = 0) -> None:
         """Say which epoch the next iteration gives, and from which place on.
 
-        An epoch that was told already, and has not begun, keeps its place.
+        An epoch that was announced, and has not begun, keeps its place.
         """
         with self._locked():
             if self._is_pending and self._table[_EPOCH] == epoch and not place:
@@ -85,7 +85,7 @@ class Epochs:
 
         Args:
             seed: other workers than before have another one.
-            resumed: the epoch, if a checkpoint of this worker tells it.
+            resumed: the epoch in a checkpoint of this worker, if any.
 
         Raises:
             UsageError: there are too many workers.

@@ -120,7 +120,7 @@ class Iteration:
     # -- what is asked for -------------------------------------------------------------
 
     def _ahead(self) -> int:
-        """Return how many batches after the next one are asked for."""
+        """Return how many batches after the next one are requested."""
         reach = self._reach
         most = len(self.batches) if reach.batches is None else reach.batches
         if reach.slow_start and reach.batches is None:
@@ -198,7 +198,7 @@ class Iteration:
         """Return the first batches of the next epoch, where all Records are shuffled.
 
         Args:
-            high: the batch up to which this epoch is asked for.
+            high: the batch up to which this epoch is requested.
         """
         over = self.backlog.batch + 1 + ahead - len(self.batches)
         most = min(over, room - high, self._whole_epoch())

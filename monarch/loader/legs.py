@@ -49,7 +49,7 @@ class Leg:
     Attributes:
         number: of the leg.
         index: of its Records.
-        ids: of each one, as batches tell it.
+        ids: of each one, as in batches.
         known: how many Records this leg and those before have.
         is_last: no leg follows.
     """

@@ -214,7 +214,7 @@ class ReaderLink:
         """Hear what the reader says while no view of a portion is used.
 
         Returns:
-            False if the reader has gone: another one is started when it is needed.
+            False if the reader has ended: another one is started when needed.
         """
         channel = self._channel
         if channel is None:
@@ -248,7 +248,7 @@ class ReaderLink:
             self._lost()
 
     def _pump(self) -> None:
-        """Hear what the reader says, and start another one if it has gone."""
+        """Receive messages of the reader, and start another one if it has ended."""
         try:
             channel = self._connected()
             channel.flush()

@@ -106,7 +106,7 @@ class Loader(WholeLoader):
         """Return the Records, when the whole index is there.
 
         Raises:
-            AttributeError: there is no such name.
+            AttributeError: unknown name.
         """
         if name != "records" or self._legs is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
@@ -192,7 +192,7 @@ class Loader(WholeLoader):
         super().hold()
 
     def tell_figures(self) -> None:
-        """Under `monarch run`, tell the agent what was counted so far."""
+        """Under `monarch run`, send the agent the figures so far."""
         if self._legs is None or self._is_whole:
             super().tell_figures()
 
@@ -358,7 +358,7 @@ def _close(loader: WholeLoader) -> None:
 
 
 def _files(records: Any, comm: Any) -> list[str]:
-    """Return the files that some paths and patterns stand for; none for a store."""
+    """Return the files that some paths and patterns match; none for a store."""
     given = [records] if isinstance(records, str | os.PathLike) else list(records)
     find = partial(expanded, [os.fspath(one) for one in given])
     names = find() if comm is None else told_by_first(comm, find)

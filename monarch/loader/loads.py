@@ -30,7 +30,7 @@ class Load:
         buffer: None while it is decoded.
         requests: how many it has.
         done: those that are read, in the order in which they ended.
-        decoded: the bytes of its Records, until there is a buffer for them.
+        decoded: the bytes of its Records, until a buffer is free for them.
         loose: the bytes of requests of which no length was known, as they come.
         ended: how many requests are read, or have failed.
         failure: why it cannot be read.
@@ -146,7 +146,7 @@ class Loads:
         """Take over a portion that a rank has read, with the memory that it is in.
 
         Returns:
-            None if it is not needed, or there is no room: the descriptor is closed.
+            None if it is not needed, or does not fit: the descriptor is closed.
         """
         portion = self._portions.find(key)
         is_new = key not in self._loads
@@ -215,7 +215,7 @@ class Loads:
     # -- units that are decoded --------------------------------------------------------
 
     def place(self, keys: Sequence[Key]) -> None:
-        """Give buffers to portions that are decoded, as far as there is room."""
+        """Give buffers to decoded portions, as far as some are free."""
         for key in keys:
             load = self._loads.get(key)
             if load is not None and load.decoded is not None:

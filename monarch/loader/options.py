@@ -19,7 +19,7 @@ Start = Literal["whole", "early"]
 
 
 class LoaderOptions(TypedDict, total=False):
-    """What may be given to a loader by name; `Options` tells what it means."""
+    """The arguments of a loader by name; `Options` describes them."""
 
     seed: int
     shuffle: Shuffle | None
@@ -66,8 +66,8 @@ class Options:
             or "uneven".
         in_order: False lets a batch go on without a Record that is late.
         reorder_window: by how many batches a Record may be late; 4 if not in order.
-        slow_start: batches after which one more is asked for ahead; 0: all at once.
-        prefetch_batches: how many batches are asked for ahead; None: what fits.
+        slow_start: batches after which one more is requested ahead; 0: all at once.
+        prefetch_batches: how many batches are requested ahead; None: what fits.
         memory_limit: bytes of all buffers of a node; None: twice what is mixed.
         readers_max: how many requests are read at once, of the job if there is a
             `comm`, else of each node.
@@ -177,11 +177,11 @@ class Options:
 
 
 def depth(consumed: int, ahead: int, slow_start: int) -> int:
-    """Return how many batches are asked for ahead (the ramp-up of arXiv 2503.22643).
+    """Return how many batches to request ahead (the ramp-up of arXiv 2503.22643).
 
     Args:
         consumed: how many batches were given so far.
-        ahead: how many are asked for in the end.
+        ahead: how many are requested in the end.
         slow_start: see `Options`.
     """
     if not slow_start:

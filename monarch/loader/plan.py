@@ -30,7 +30,7 @@ class Plan:
     Attributes:
         memory_limit: bytes of all buffers of a node.
         positions: how many portions fit into it.
-        batches: how many are asked for ahead; None: what fits.
+        batches: how many are requested ahead; None: what fits.
         window: requests in flight to a store, at most.
     """
 
@@ -80,7 +80,7 @@ def _plan_of_store(given: Options, groups: Groups, largest: int) -> Plan:
 
 
 def _held(given: Options, batches: int) -> int:
-    """Return how many batches are held if so many are asked for ahead."""
+    """Return how many batches are held if so many are requested ahead."""
     return (batches + 2) * (_LATE if given.lateness else 1)
 
 

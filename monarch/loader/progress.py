@@ -113,7 +113,7 @@ def _unpacked(text: str) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class Backlog:
-    """The Records of a rank's epoch that were asked for and not given yet.
+    """The Records of a rank's epoch that were requested and not delivered yet.
 
     Records are numbered in the sequence of the rank. A late one does not hold up its
     batch: that takes the first ones that are there. No batch takes a Record of the next
@@ -164,7 +164,7 @@ class Backlog:
 
     @property
     def open(self) -> list[int]:
-        """Return the Records that were asked for and not given."""
+        """Return the Records that were requested and not delivered."""
         return self._open
 
     @property

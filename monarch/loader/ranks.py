@@ -29,7 +29,7 @@ class Ranks:
     """The ranks of a job.
 
     Attributes:
-        source: what told them.
+        source: where they come from.
         job: the same for all ranks of the job on a node.
         comm: a communicator as of mpi4py, if there is one.
     """

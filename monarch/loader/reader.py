@@ -120,7 +120,7 @@ class NodeReader:
         return f"<NodeReader for {len(self._members)}, {self._loads!r}>"
 
     def run(self) -> None:
-        """Read until the last rank has gone."""
+        """Read until the last rank has left."""
         while self._members or not self._is_over():
             self.turn(_TICK_S)
             self._readers.hedge()
@@ -273,7 +273,7 @@ class NodeReader:
         return found
 
     def _schedule(self) -> None:
-        """Begin what is needed next, as far as there is room, and tell the ranks."""
+        """Begin what is needed next, as far as memory permits, and inform the ranks."""
         now = time.monotonic()
         self._again_s = None
         offers = (one.offers_until_s for one in self._members.values())
@@ -371,7 +371,7 @@ class NodeReader:
                 self._tell_part(member, load)
 
     def _is_short_of(self, key: Key) -> bool:
-        """Return whether a portion stands in the way of one that is needed before."""
+        """Return whether a portion blocks one that is needed before."""
         return self._short is not None and key > self._short
 
     def _tell_part(self, member: Member, load: Load) -> None:
@@ -420,7 +420,7 @@ def source_of(index: RecordIndex) -> Source:
 
 
 def main(settings_fd: int, index_fd: int, listener_fd: int) -> None:
-    """Read what the descriptors tell, until the last rank has gone."""
+    """Serve the messages of the ranks until the last one has left."""
     # A terminal's interrupt is for the ranks; the reader ends with them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(settings_fd, "rb") as file:

@@ -35,7 +35,7 @@ class End(Protocol):
         owner: what it is a part of.
         number: which part.
         error: why it could not be read; None: it was.
-        found: what was read, if there was no place for it.
+        found: the bytes, if no destination was given.
     """
 
     owner: Any
@@ -181,7 +181,7 @@ class Readers:
             self._counts.add(size)
 
     def figures(self) -> dict[str, Any]:
-        """Return that there is no store."""
+        """Return that no store is used."""
         return dict.fromkeys(STORE_FIGURES)
 
     def hedge(self) -> None:

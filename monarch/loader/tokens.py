@@ -76,7 +76,7 @@ class TokenServer:
             ready.register(self._listener.accept()[0], selectors.EVENT_READ)
 
     def _hear(self, sock: socket.socket) -> bool:
-        """Do what a thread of a reader asks; return False if it has gone."""
+        """Carry out the request of a reader's thread; return False if it has ended."""
         with contextlib.suppress(OSError):
             if sock not in self._known:
                 self._known.add(sock)

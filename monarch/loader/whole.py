@@ -254,7 +254,7 @@ class WholeLoader:
         )
 
     def tell_figures(self) -> None:
-        """Under `monarch run`, tell the agent what was counted so far."""
+        """Under `monarch run`, send the agent the figures so far."""
         if RUN_VARIABLE in os.environ and self._counts.batches:
             self._tell_agent()
 

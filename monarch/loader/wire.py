@@ -71,7 +71,7 @@ class Channel:
         """Send a message, now or by `flush`; descriptors are duplicated.
 
         Raises:
-            OSError: the other has gone.
+            OSError: the other side has ended.
         """
         kept = tuple(os.dup(fd) for fd in fds)
         self._waiting.append((json.dumps(message).encode(), kept))
@@ -81,7 +81,7 @@ class Channel:
         """Send what waits, as far as the other takes it.
 
         Raises:
-            OSError: the other has gone.
+            OSError: the other side has ended.
         """
         while self._waiting:
             packet, fds = self._waiting[0]
@@ -97,7 +97,7 @@ class Channel:
         """Return the next message and its descriptors; None: there is none now.
 
         Raises:
-            ConnectionError: the other has gone, or does not speak like this.
+            ConnectionError: the other side has ended, or the message is not valid.
         """
         try:
             packet, fds, flags, _ = socket.recv_fds(self.socket, PACKET_MAX, 1)
@@ -143,7 +143,7 @@ def address(key: str) -> str:
 
 
 def listen(key: str) -> socket.socket | None:
-    """Return the socket of a new reader, or None if there is a reader already."""
+    """Return the socket of a new reader, or None if a reader exists already."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         sock.bind(address(key))

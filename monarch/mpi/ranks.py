@@ -1,4 +1,4 @@
-"""What the nodes of an MPI launch tell each other: values, and what they agree on."""
+"""Values that the nodes of an MPI launch exchange and agree on."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class Engine(Closable):
         LIB.monarch_engine_fill_pause(self._alive(), paused)
 
     def fill_left(self) -> tuple[int, int]:
-        """Return how many Files of each list fill has not looked at."""
+        """Return how many Files of each list fill has not reached."""
         left = np.zeros(2, np.uint64)
         LIB.monarch_engine_fill_left(self._alive(), span(left)[0])
         return int(left[0]), int(left[1])
@@ -213,7 +213,7 @@ class Engine(Closable):
         LIB.monarch_engine_set_background(self._alive(), limit, beside)
 
     def set_readers(self, limit: int) -> None:
-        """Limit Transfers that read the origin at once, if there is a limit at all."""
+        """Limit Transfers that read the origin at once, if a limit is set."""
         LIB.monarch_engine_set_readers(self._alive(), limit)
 
     def readers(self) -> Readers:
@@ -393,14 +393,14 @@ def agent_state_store(requests: Memory, state: int) -> None:
 
 
 def catalog_state_store(requests: Memory, state: int) -> None:
-    """Let programs that began before there was a Catalog find it, or not."""
+    """Let programs that began before the Catalog was ready find it, or not."""
     LIB.monarch_catalog_state_store(span(requests)[0], state)
 
 
 def changes_apply(
     outline: Memory, changes: Memory, catalog: Memory, flags: Memory
 ) -> None:
-    """Set the marks of what programs have changed before there was a Catalog."""
+    """Set the marks of changes that programs made before the Catalog was ready."""
     LIB.monarch_changes_apply(
         *(span(memory)[0] for memory in (outline, changes, catalog, flags))
     )

@@ -1,4 +1,4 @@
-"""What an engine tells of itself: its pace, its health, its readers and its hints."""
+"""Figures of an engine: its pace, its health, its readers and its hints."""
 
 from typing import NamedTuple
 
@@ -51,10 +51,10 @@ class Readers(NamedTuple):
 
 
 class HintTally(NamedTuple):
-    """How far hints have come, in the order of dataplane/api/api.h.
+    """Progress of hints, in the order of dataplane/api/api.h.
 
     Attributes:
-        left: hints that were not looked at.
+        left: hints that were not processed.
         unopened: Files in the Pool whose opens are to come.
         given_up_files: those that were read ahead and not opened in their turn.
     """

@@ -139,7 +139,7 @@ class Source(IntEnum):
 
 
 class ColdMode(IntEnum):
-    """What an open does when there is no Replica yet."""
+    """What an open does without a Replica."""
 
     AUTO = _ENUMS["cold_mode"]["COLD_AUTO"]
     WAIT = _ENUMS["cold_mode"]["COLD_WAIT"]
@@ -157,7 +157,7 @@ class AgentState(IntEnum):
 
 
 class CatalogState(IntEnum):
-    """Whether programs that began before there was a Catalog find one."""
+    """Whether programs that began before the Catalog was ready find it."""
 
     NONE = _ENUMS["catalog_state"]["CATALOG_NONE"]
     SETTLING = _ENUMS["catalog_state"]["CATALOG_SETTLING"]
@@ -198,7 +198,7 @@ class OrderKind(IntFlag):
 
 
 class Verdict(IntEnum):
-    """What becomes of a File that is asked for."""
+    """What becomes of a requested File."""
 
     BEGUN = _ENUMS["monarch_verdict"]["VERDICT_BEGUN"]
     NOTHING = _ENUMS["monarch_verdict"]["VERDICT_NOTHING"]

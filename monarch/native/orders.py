@@ -36,7 +36,7 @@ class Order(NamedTuple):
 
     @property
     def is_asked(self) -> bool:
-        """Whether a program or a peer has asked for it, and not background fill."""
+        """Whether a program or a peer requested it, and not background fill."""
         return bool(self.kind & OrderKind.ASKED)
 
 

@@ -60,7 +60,7 @@ def is_frame_right(path: Path, entry: PackIndex, packing: Packing) -> bool:
         entry: a row of the index of the file.
 
     Raises:
-        OSError: the file has gone, or this node cannot decode it.
+        OSError: the file was removed, or this node cannot decode it.
     """
     fd = _open(path)
     try:

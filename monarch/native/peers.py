@@ -72,7 +72,7 @@ class ReceiverOptions:
         peers: node numbers are below this.
         in_flight: Files fetched from one peer at once; 64 at most.
         timeout_s: of an order without any byte; more than the park_s of peers.
-        react_s: of a peer that sends nothing while a reply is due.
+        react_s: how long a peer may send nothing while a reply is outstanding.
         threads: each fetches from its share of the peers; 16 at most.
         sealed: Extents are verified by their seals; the engine must have the key.
     """

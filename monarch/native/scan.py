@@ -40,7 +40,7 @@ def list_names(fd: int) -> tuple[list[bytes], bytes]:
 def find_names(
     fd: int, names: list[bytes], *, rights: bool, limit_ns: int = 0
 ) -> Records:
-    """Return what the kernel tells of the first names, or of all, in a directory.
+    """Return what the kernel reports on the first names, or on all, of a directory.
 
     Args:
         rights: ask which of them this process may read.
@@ -70,7 +70,7 @@ def make_rows(found: Records, root_dev: int) -> tuple[Records, npt.NDArray[np.ui
 
 
 def rights_are_local(fd: int) -> bool:
-    """Return whether asking who may read the files of a directory costs no request."""
+    """Return whether checking read permissions in a directory costs no request."""
     return bool(LIB.monarch_rights_are_local(fd))
 
 

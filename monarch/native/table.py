@@ -60,7 +60,7 @@ class TableFiles:
 
 
 class Table(Closable):
-    """Decides for each File that is asked for where it goes, and reserves its room.
+    """Decides the destination of each requested File, and reserves its space.
 
     Args:
         tiers: how many there are; the Pool has the next number.
@@ -213,7 +213,7 @@ class Table(Closable):
         return int(LIB.monarch_table_spare(self.handle))
 
     def evict(self, tier: int) -> None:
-        """Let Replicas leave a Tier for Files that are asked for and have no room."""
+        """Let Replicas leave a Tier for requested Files that do not fit."""
         LIB.monarch_table_evict(self.handle, tier)
 
     # -- packed Tiers ----------------------------------------------------------------
@@ -243,7 +243,7 @@ class Table(Closable):
         return dict(zip(names, out[0].tolist(), strict=True))
 
     def fetched(self, peer: int) -> tuple[int, int]:
-        """Return how many Files, and bytes, have come from a peer."""
+        """Return how many Files, and bytes, a peer has delivered."""
         out = np.zeros(1, DTYPES["monarch_fetched"])
         LIB.monarch_table_fetched(self.handle, peer, span(out)[0])
         files, size = out[0].tolist()

@@ -132,7 +132,7 @@ class Indexed:
         )
 
     def as_of_earlier(self) -> Indexed:
-        """Return the index for programs that ran before there was a Catalog.
+        """Return the index for programs that ran before the Catalog was ready.
 
         What these have changed on the root's file system is known; of others that links
         lead to, a File has to be compared first.
@@ -247,7 +247,7 @@ def prepare_index(
     progress: Progress = _ignore,
     answered: Callable[[], None] = _ignore,
 ) -> Indexed:
-    """Load the index of a dataset, or scan if there is no fresh one.
+    """Load the fresh index of a dataset, or scan.
 
     Args:
         progress: called with advances while the origin responds.

@@ -60,7 +60,7 @@ class RootIndex:
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """What the ends of an index file tell of it."""
+    """What the first and last bytes of an index file describe."""
 
     root: bytes
     patterns: Patterns

@@ -55,7 +55,7 @@ def links_text(indexes: Sequence[RootIndex]) -> str:
     """Return how many names are links, how many leave the datasets, how many fail.
 
     Returns:
-        Nothing if there are no links.
+        Nothing without links.
     """
     found = [count_links(index.block) for index in indexes]
     links = sum(one.links for one in found)
@@ -72,7 +72,7 @@ def links_text(indexes: Sequence[RootIndex]) -> str:
 
 
 def known_links(path: str, patterns: Patterns, saved: SavedIndexes) -> str:
-    """Return the links of a dataset at its last scan; it is not looked at now.
+    """Return the links of a dataset at its last scan, without a new scan.
 
     Returns:
         Nothing if it has not been scanned, or has no links.

@@ -55,7 +55,7 @@ class _Way(NamedTuple):
 
 
 class _Device(NamedTuple):
-    """Whether rights may be asked for at no cost, and whether files are generated."""
+    """Whether rights can be read at no cost, and whether files are generated."""
 
     local: bool
     pseudo: bool
@@ -98,7 +98,7 @@ class Resolver:
             here: the real path of the directory.
 
         Returns:
-            None for a link that has gone.
+            None for a removed link.
         """
         texts = [_text_of(fd, name) for name in names]
         goals: list[Goal | Unmanaged | None] = [None] * len(names)
@@ -310,7 +310,7 @@ def _asked(
 
 
 def _head(text: bytes) -> bytes:
-    """Return what stands before the last name, with its slash."""
+    """Return the part before the last name, with its slash."""
     return text[: text.rfind(b"/") + 1]
 
 

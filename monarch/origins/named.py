@@ -74,10 +74,10 @@ def name_roots(datasets: Sequence[Configured], unusable: Sequence[str]) -> list[
     """Return the directories to scan for some datasets.
 
     Args:
-        unusable: paths, as literal_head() gives them, that are not to be looked at.
+        unusable: paths, as literal_head() gives them, that are skipped.
 
     Raises:
-        UsageError: there is no such file or directory, or it cannot be combined.
+        UsageError: no such file or directory, or it cannot be combined.
     """
     named, apart = [], []
     for number, dataset in enumerate(datasets):

@@ -1,4 +1,4 @@
-"""How far a scan is, told in one line: what is done, how fast it goes, what is left."""
+"""The progress of a scan in one line: what is done, the rate, what is left."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Compared(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What tells a version of a File from another, as the Catalog has it."""
+    """What distinguishes versions of a File, as the Catalog has it."""
 
     ino: int
     size: int

@@ -46,7 +46,7 @@ class Pieces:
     """What was read of a sample, in its order.
 
     Attributes:
-        weights: which share of the dataset each stands for.
+        weights: the share of the dataset that each represents.
         failed: pieces that could not be read.
         read_s: how long reading took.
         files: of which File each is, by number.
@@ -117,7 +117,7 @@ class Trial:
 
 
 def read_pieces(inventory: Inventory, sample: Sample) -> Pieces:
-    """Read the pieces of a sample, until there is no time left.
+    """Read the pieces of a sample until the time is over.
 
     Those that cannot be read are counted and passed over.
     """

@@ -164,7 +164,7 @@ class Walk:
         self._refuse(path, error.errno or errno.EIO)
 
     def _refuse(self, path: bytes, code: int) -> None:
-        """Note a name that cannot be read; the first ones are told."""
+        """Note a name that cannot be read; the first ones are reported."""
         with self._change:
             self.refusals += 1
             if len(self.refused) < REFUSED_MAX:

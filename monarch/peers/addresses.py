@@ -51,7 +51,7 @@ class PeerSettings:
     def hosts(self) -> list[str]:
         """Return names and addresses at which other nodes may reach this one.
 
-        More than the host name, which may stand for another machine there.
+        More than the host name, which may mean another machine there.
         """
         if self.host:
             return [self.host]

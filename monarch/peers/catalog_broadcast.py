@@ -77,7 +77,7 @@ class ChunkBuffer:
             await self.add(chunk)
 
     async def wait_for(self, count: int) -> Offer:
-        """Wait until there is an offer and this many chunks; return the offer."""
+        """Wait for the offer and this many chunks; return the offer."""
         async with self._arrived:
             await self._arrived.wait_for(
                 lambda: self.offer is not None and len(self.chunks) >= count
@@ -132,7 +132,7 @@ class CatalogBroadcast:
         return f"<CatalogBroadcast {self.buffer!r}>"
 
     async def offer(self, about: Any, blocks: Sequence[Buffer]) -> None:
-        """Send a Catalog to all who ask, now or later.
+        """Send a Catalog to all nodes that request it, now or later.
 
         Args:
             about: a value that JSON can encode.
@@ -141,7 +141,7 @@ class CatalogBroadcast:
         await self.buffer.load(about, blocks)
 
     async def offer_again(self, found: ChunkBuffer) -> None:
-        """Send a complete Catalog of fetch_earlier() to all who ask."""
+        """Send a complete Catalog of fetch_earlier() to all nodes that request it."""
         await self.buffer.copy(found)
 
     async def fetch_earlier(self, numbers: Iterable[int]) -> ChunkBuffer | None:

@@ -1,4 +1,4 @@
-"""The node that all others have joined: it tells each of them about every node."""
+"""The node that all others join: it informs each of them about every node."""
 
 import asyncio
 import time
@@ -144,7 +144,7 @@ class Hub:
             yield Message(Kind.LEASE, asdict(self._readers.lender.lease(number)))
 
     def deal_tokens(self) -> None:
-        """Lease the tokens to read the Origin anew; tell whose lease has changed."""
+        """Lease the tokens to read the Origin again; send the changed leases."""
         if self._readers is None or not self._active:
             return
         for number in self._readers.deal(time.monotonic()):
@@ -152,7 +152,7 @@ class Hub:
                 session.wake()
 
     def update(self, members: Iterable[Member]) -> None:
-        """Update nodes, and send the changes to all who have joined."""
+        """Update nodes, and send the changes to all joined nodes."""
         self.send_changes(self._membership.update(members))
 
     def forward_note(self, number: int, note: bytes) -> None:
@@ -168,11 +168,11 @@ class Hub:
 
     @property
     def marks_acknowledged(self) -> bool:
-        """Return whether all who have joined here have acknowledged all marks."""
+        """Return whether all joined nodes have acknowledged all marks."""
         return all(session.marks_acknowledged for session in self._sessions.values())
 
     def send_changes(self, changed: list[int]) -> None:
-        """Send the state of these nodes to all who have joined."""
+        """Send the state of these nodes to all joined nodes."""
         if changed:
             for session in self._sessions.values():
                 session.send_changes(changed)

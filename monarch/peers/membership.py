@@ -61,7 +61,7 @@ class Membership:
 
     Attributes:
         fill: how many files the nodes let each other copy in the background.
-        readers: who may read the origin; None: all may.
+        readers: the nodes that may read the origin; None: all.
 
     Args:
         own: this node as the others see it.

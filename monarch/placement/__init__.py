@@ -1,4 +1,4 @@
-"""Which nodes keep and own each unit, and in which order nodes are asked for it.
+"""Which nodes keep and own each unit, and the order of requests for it.
 
 A unit is what is placed as one: a small File, or an Extent of a large one.
 """

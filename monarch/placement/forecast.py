@@ -42,9 +42,9 @@ class Forecast:
 
     Args:
         room_bytes: what one copy of each File takes of the Tiers.
-        held_files: Files of which there is a copy, on one node or in parts on several.
-        partly_held_files: large Files of which there is room for some Extents only.
-        held_bytes: what there is a copy of.
+        held_files: Files with a copy, on one node or in parts on several.
+        partly_held_files: large Files of which only some Extents fit.
+        held_bytes: the bytes with a copy.
         copies: how many there are of each small File and Extent, on average.
     """
 

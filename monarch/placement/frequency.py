@@ -3,7 +3,7 @@
 Where each epoch deals the Files anew, each to one of N nodes, a node reads a File in E
 epochs as often as Binomial(E, 1/N) says: some Files far more often than others. A
 Placement by these counts would need the seed of the program, which hash values do not;
-`monarch plan` tells what it could gain.
+`monarch plan` shows what it could gain.
 """
 
 from __future__ import annotations

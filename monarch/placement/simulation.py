@@ -108,8 +108,8 @@ class _Opens:
 
     Args:
         ready: staged, on this node or on another one.
-        demanded: not staged yet, but there is room for it.
-        left: there is no room for it.
+        demanded: not staged yet, but it fits.
+        left: it does not fit.
         local: the part of the staged and demanded that this node itself keeps.
     """
 

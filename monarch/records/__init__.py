@@ -40,10 +40,10 @@ _MODULES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for.
+    """Import a name on first use.
 
     Raises:
-        AttributeError: there is no such name.
+        AttributeError: unknown name.
     """
     module = _MODULES.get(name)
     if module is None:

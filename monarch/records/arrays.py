@@ -57,7 +57,7 @@ def index_hdf5(path: Path, name: str) -> RecordIndex:
     variable length, are decoded by h5py.
 
     Raises:
-        RecordsError: there is no such dataset, or h5py is not installed.
+        RecordsError: no such dataset, or h5py is not installed.
     """
     return _index_hdf5(str(path), RecordObject.of(path), name)
 

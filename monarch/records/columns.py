@@ -18,7 +18,7 @@ def index_parquet(path: Path, column: str) -> RecordIndex:
     """Return the index of a column of a parquet file, by its row groups.
 
     Raises:
-        RecordsError: there is no such column, or pyarrow is not installed.
+        RecordsError: no such column, or pyarrow is not installed.
     """
     found = RecordObject.of(path)
     with read_by_library(path), _parquet(str(path)) as file:

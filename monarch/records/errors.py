@@ -10,7 +10,7 @@ from monarch.errors import UsageError, printable
 
 
 class RecordsError(UsageError):
-    """Records cannot be read as they are asked for; the text names the path.
+    """Records cannot be read as requested; the text names the path.
 
     Names of files and words of libraries may have control characters: it has none.
     """

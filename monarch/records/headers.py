@@ -159,7 +159,7 @@ class HeaderReader:
     def keeps(self, size: int) -> bool:
         """Return whether the page cache has kept what was read up to a place.
 
-        The file is opened anew: some file systems drop the pages of a file then.
+        The file is reopened: some file systems drop the pages of a file then.
         """
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -180,7 +180,7 @@ class HeaderReader:
         return self._cursor.at(offset, length)
 
     def entries(self, make: Make) -> Entries:
-        """Return the entries of the file, each of which tells where the next begins.
+        """Return the entries of the file, each of which gives the place of the next.
 
         Raises:
             Damaged: it has something else in it.

@@ -80,7 +80,7 @@ class RecordObject:
         """Look at a file.
 
         Raises:
-            RecordsError: it cannot be looked at.
+            RecordsError: it cannot be examined.
         """
         try:
             found = os.stat(path)

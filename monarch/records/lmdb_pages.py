@@ -204,7 +204,7 @@ class Tree:
         """Return the root page of a database.
 
         Raises:
-            RecordsError: there is no such database, or it has duplicate keys.
+            RecordsError: no such database, or it has duplicate keys.
         """
         if not name:
             return self._root(self.meta.main)

@@ -65,7 +65,7 @@ class Records:
         """Read one Record; a loader reads many at once.
 
         Raises:
-            IndexError: there is no such Record.
+            IndexError: no such Record.
             RecordsError: it cannot be read.
         """
         if not 0 <= number < len(self.index):
@@ -92,7 +92,7 @@ class Records:
         Record `n` of the selection is Record `numbers[n]` of these.
 
         Raises:
-            RecordsError: there is no such Record, or Records are decoded together.
+            RecordsError: no such Record, or Records are decoded together.
         """
         index = self.index
         if index.is_decoded:
@@ -167,7 +167,7 @@ def open_records(
             `FILE.parquet::COLUMN`, a folder (each file is a Record), a pattern such as
             `train-*.tar`, or a list of those; or the address of a store, such as
             `redis://HOST/0?index=NAME`.
-        fresh: make the index anew, even if one was saved.
+        fresh: make a new index, even if one was saved.
         comm: a communicator as of mpi4py: its ranks call this together, share the work
             on files, and get the same index.
         progress: is called while a store is listed, or files are indexed; any thread
@@ -303,7 +303,7 @@ def interleaved(parts: Sequence[Sequence[Made]]) -> list[Made]:
 
 
 def expanded(given: Sequence[str]) -> list[str]:
-    """Return the paths that some names and patterns stand for, or one store.
+    """Return the paths that some names and patterns match, or one store.
 
     Raises:
         RecordsError: there is none, or a store is not alone.
@@ -373,7 +373,7 @@ def _index_folder(root: Path) -> RecordIndex:
     them is noticed.
 
     Raises:
-        RecordsError: a folder or a file cannot be looked at.
+        RecordsError: a folder or a file cannot be examined.
     """
     folders: list[str] = []
     files: list[str] = []

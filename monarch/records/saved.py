@@ -121,7 +121,7 @@ def is_unchanged(index: RecordIndex) -> bool:
     """Return whether the objects of an index are those that it was made of.
 
     Raises:
-        RecordsError: one of them cannot be looked at.
+        RecordsError: one of them cannot be examined.
     """
     with ThreadPoolExecutor(THREADS) as pool:
         now = pool.map(RecordObject.of, [one.path for one in index.files])

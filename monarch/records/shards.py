@@ -131,7 +131,7 @@ class Shards:
         return ShardReader(self, path, drops_pages=drops_pages)
 
     def close(self) -> None:
-        """End the threads; who has given them work waits for it."""
+        """End the threads; callers that gave them work wait for it."""
         self._pool.shutdown(wait=False)
 
     def entries(self, file: ShardReader, make: Make) -> Entries:

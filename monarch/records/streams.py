@@ -209,7 +209,7 @@ class TarWalk:
 
     @property
     def is_free(self) -> bool:
-        """Whether no header has told where all files behind it are."""
+        """Whether no header has given the places of all files behind it."""
         return self._globals.keys().isdisjoint(("path", "size"))
 
     def step(self, file: Places, at: int, size: int) -> Entry | None:
@@ -263,7 +263,7 @@ def _key_number(name: str) -> int:
 
 
 def _kind_and_size(header: bytes) -> tuple[int, int]:
-    """Return the type and the size that a header tells.
+    """Return the type and the size in a header.
 
     Raises:
         ValueError: it is no header.
@@ -286,7 +286,7 @@ def _kind_and_size(header: bytes) -> tuple[int, int]:
 
 
 class _Names:
-    """What headers have told of the next file: a long name, or fields of pax."""
+    """What headers say about the next file: a long name, or fields of pax."""
 
     def __init__(self, known: dict[str, str] | None = None) -> None:
         self.globals = dict(known or {})

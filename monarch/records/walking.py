@@ -64,7 +64,7 @@ class Walk(Protocol):
         """Whether what comes next does not depend on what came before."""
 
     def step(self, file: Places, at: int, size: int) -> Entry | None:
-        """Return the entry that begins at a place; None: there is no further one.
+        """Return the entry that begins at a place; None: no further one.
 
         Args:
             size: of the file.
@@ -96,7 +96,7 @@ class Entries:
         ats: where each one begins.
         begins, lengths, keys: see Entry.
         end: where the next one begins, or the first one.
-        is_over: there is no further one, though the file may go on.
+        is_over: no further entry follows, though the file may go on.
     """
 
     end: int = 0

@@ -114,7 +114,7 @@ def _row(label: str, name: str, first: Report, second: Report) -> Row:
 
 
 def _figure(report: Report, name: str) -> Figure | None:
-    """Return a figure, None if the report lacks it; a pass stands for its time."""
+    """Return a figure, None if the report lacks it; for a pass its time."""
     found: Any = get(report, name)
     if isinstance(found, dict):
         return figure_of(found["ended_s"] - found["began_s"], "duration")

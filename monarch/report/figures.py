@@ -29,7 +29,7 @@ class Figure(NamedTuple):
         text: the rounded figure with its unit.
         value: the figure itself; None: unknown.
         path: its name in the report; "": computed from others.
-        exact: the figure without rounding, if that tells more.
+        exact: the figure without rounding, if that says more.
     """
 
     text: str
@@ -150,7 +150,7 @@ def with_headline(report: Report) -> Report:
 
 
 def unmeasured(report: Report) -> list[str]:
-    """Return who has read the origin so that no figure contains it, as phrases."""
+    """Return the readers of the origin that no figure contains, as phrases."""
     if get(report, "run.plain"):
         return ["all that programs read"]
     found = []

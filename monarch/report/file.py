@@ -31,7 +31,7 @@ def fill_template(template: str, job: str, node: str) -> Path:
 
 
 def data_file(path: Path) -> Path:
-    """Return the JSON file of a report; that of a page stands beside it."""
+    """Return the JSON file of a report; that of a page is beside it."""
     return path.with_suffix(".json") if path.suffix == PAGE else path
 
 

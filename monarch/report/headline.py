@@ -16,7 +16,7 @@ def headline(
     """Return the share of opens that were ready, the origin's part, the time saved.
 
     Opens of large Files whose reads are served by Block are no part of the share: they
-    never wait, and `reads` tells where their bytes came from.
+    never wait, and `reads` shows where their bytes came from.
 
     Args:
         hits: the opens of all other Files, by what answered them.

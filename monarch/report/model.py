@@ -159,7 +159,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class LoaderFigures:
-    """What the loaders of programs have told at their end.
+    """The figures that loaders of programs have reported at their end.
 
     Attributes:
         ranks: how many loaders.
@@ -236,7 +236,7 @@ class Elsewhere:
     """A name that programs have for a dataset and the configuration has not.
 
     Attributes:
-        alias: the name to add; "" if the path does not tell it.
+        alias: the name to add; "" if the path does not show it.
         example: a path that was opened.
     """
 
@@ -277,7 +277,7 @@ class FillFigures:
     """How many Files are copied from the Origin at the same time, if nobody waits.
 
     Attributes:
-        least: the number of the node with the lowest one; 0: there is no fill.
+        least: the number of the node with the lowest one; 0: no fill.
         most: that of the node with the highest one.
         found: whether it was found by measuring.
     """

@@ -43,7 +43,7 @@ def packed_summary(tally: Mapping[str, int]) -> dict[str, Any] | None:
 def packed_lines(packed: Mapping[str, Any] | None) -> list[str]:
     """Return the lines about packed Tiers; none where there are none.
 
-    The processor's time is told, because packing and decoding take it from programs.
+    The processor's time is reported, because packing takes it from programs.
     """
     if not packed:
         return []

@@ -22,7 +22,7 @@ VICTIMS_MAX: Final = 512
 
 
 def bytes_to_free(used_bytes: int, limit_bytes: int) -> int:
-    """Return the bytes that RAM Replicas must give back to leave a tenth free."""
+    """Return the bytes that RAM Replicas must release to leave a tenth free."""
     return max(0, -room_left(used_bytes, limit_bytes))
 
 

@@ -67,7 +67,7 @@ class Fill:
 
     @property
     def is_done(self) -> bool:
-        """Whether fill has looked at every File."""
+        """Whether fill has gone through all Files."""
         return not any(self._engine.fill_left())
 
     def start(self, policy: Policy, offered: Files) -> None:
@@ -118,7 +118,7 @@ class Fill:
 
         Args:
             again: how many Files to be packed have been refused for a while, as the
-                Pool was full, and may be asked for again.
+                Pool was full, and may be requested again.
             packed: how many Files were packed since the start.
         """
         vain = self._vain if packed == self._packed_before else 0

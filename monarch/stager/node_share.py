@@ -44,7 +44,7 @@ class Share:
         part_bytes: what it has of the Extents that it keeps of those.
         unplaced: the Files that no node has room for.
         partly_placed: those of which nodes have room for some Extents only.
-        left_bytes: the bytes of the Extents of these for which there is no room.
+        left_bytes: the bytes of their Extents that do not fit.
         lacking: what it is to keep and does not have, by the Reason.
     """
 

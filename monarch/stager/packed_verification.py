@@ -1,4 +1,4 @@
-"""Frames in the pack files of retained Tiers, for those who compare them."""
+"""Frames in the pack files of retained Tiers, for comparing them."""
 
 from __future__ import annotations
 

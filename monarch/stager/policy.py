@@ -89,7 +89,7 @@ class Policy:
         """Return the Policy of a node of a cluster.
 
         Fill goes through the Files in the order of the Catalog: so owners have those
-        that others fetch first when they are asked for them.
+        that others fetch first when they are requested.
         """
         units = placement.units
         kept, owned = placement.kept(own), placement.owners == own

@@ -1,4 +1,4 @@
-"""How far staging is, and how fast: cheap enough to be asked for every second."""
+"""The progress and rate of staging: cheap enough for a request every second."""
 
 from __future__ import annotations
 

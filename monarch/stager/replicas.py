@@ -160,7 +160,7 @@ class WrittenMarks:
     Args:
         roots: a mark for each root: nothing below it is served any more.
         marks: a mark for each File and, behind those, for each directory.
-        notify: tells programs that something is marked.
+        notify: wakes programs after a mark.
     """
 
     def __init__(self, roots: Bytes, marks: Bytes, notify: Callable[[], None]) -> None:
@@ -260,7 +260,7 @@ class Replicas:
     # -- states -----------------------------------------------------------------
 
     def is_absent(self, file: int) -> bool:
-        """Return whether a File is absent and can be asked for."""
+        """Return whether a File is absent and can be requested."""
         return fixed_part(self._words[file]) == ABSENT
 
     def is_staging(self, file: int) -> bool:
@@ -268,7 +268,7 @@ class Replicas:
         return fixed_part(self._words[file]) & _STATE_MASK == ReplicaState.STAGING
 
     def is_due(self, file: int) -> bool:
-        """Return whether a File can be asked for and is not written."""
+        """Return whether a File can be requested and is not written."""
         return self.is_absent(file) and not self.is_written(file)
 
     def ready_tier(self, file: int) -> int | None:
@@ -299,14 +299,14 @@ class Replicas:
     def change(
         self, file: int, event: Event, *, tier: int = 0, reason: Reason = Reason.NONE
     ) -> bool:
-        """Carry out an event that has come to the Replica of a File.
+        """Carry out an event of the Replica of a File.
 
         Args:
             tier: where it is from now on, unless it is absent.
             reason: why it is absent from now on.
 
         Returns:
-            False: it cannot have come to it, because the data plane was faster.
+            False: the event is outdated, because the data plane was faster.
         """
         assert event not in NATIVE, "the data plane carries it out"
         while True:
@@ -328,18 +328,18 @@ class Replicas:
         return states_change(self._words, files, (_PLACE_MASK, place), ABSENT)
 
     def retry(self, file: int, reason: Reason) -> bool:
-        """Let a File that is absent for a Reason be asked for; False: it is not."""
+        """Allow requests for a File that is absent for a Reason; False: it is not."""
         word = state_word(ReplicaState.ABSENT, reason=reason)
         where = np.array([file])
         return states_change(self._words, where, (_FIXED, word), ABSENT) > 0
 
     def retry_root(self, root: int, reason: Reason) -> None:
-        """Let the Files of a root that are absent for a Reason be asked for."""
+        """Allow requests for the Files of a root that are absent for a Reason."""
         start, end = [*self._bases, len(self.sizes)][root : root + 2]
         self.retry_all(np.arange(start, end), reason)
 
     def retry_all(self, files: Files, reason: Reason) -> None:
-        """Let those of some Files that are absent for a Reason be asked for."""
+        """Allow requests for those of some Files that are absent for a Reason."""
         assert reason in PASSING[Event.RETRIED]
         word = state_word(ReplicaState.ABSENT, reason=reason)
         states_change(self._words, files, (_FIXED, word), ABSENT)

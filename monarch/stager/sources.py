@@ -1,4 +1,4 @@
-"""Which peer is asked for a File now: the order of the Policy, less those that fail."""
+"""Which peer serves a File now: the order of the Policy, less those that fail."""
 
 import time
 from collections.abc import Callable, Collection
@@ -58,7 +58,7 @@ class PeerTable(Protocol):
         """Say whether a peer may be asked, and whether it reads nothing any more."""
 
     def fetched(self, peer: int) -> tuple[int, int]:
-        """Return how many Files, and bytes, have come from a peer."""
+        """Return how many Files, and bytes, a peer has delivered."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class _Peer:
 
 
 class Sources:
-    """Knows which peers may be asked, by their breakers, and tells the staging table.
+    """Knows which peers accept requests, by their breakers, and informs the table.
 
     Args:
         clock: seconds that never go back.
@@ -163,7 +163,7 @@ class Sources:
         self._tell(peer)
 
     def connected(self, peer: int) -> None:
-        """There is a connection on which to ask a peer."""
+        """A connection to a peer is open."""
         found = self._peers[peer]
         found.is_connected, found.is_gone = True, False
         self._pass(peer, PeerEvent.BACK)
@@ -229,7 +229,7 @@ class Sources:
         return opened
 
     def _note_answers(self, peer: int) -> None:
-        """Note the Files that have come from a peer since the last look."""
+        """Note the Files that a peer has delivered since the last call."""
         found = self._peers[peer]
         files, size_bytes = self._table.fetched(peer)
         events = found.events

@@ -128,7 +128,7 @@ class Stager:
 
     @property
     def wake_s(self) -> float | None:
-        """After how long a turn is due even if nothing happens; None: none is."""
+        """After how long a turn follows even if nothing happens; None: never."""
         return self._postponed.wake_s
 
     @property
@@ -146,7 +146,7 @@ class Stager:
         return self.table.offers()
 
     def offer(self, file: int, tier: int) -> bool:
-        """Adopt a Replica of an earlier job; False if there is no room for it."""
+        """Adopt a Replica of an earlier job; False if it does not fit."""
         return self.table.offer(file, tier)
 
     def follow(self, policy: Policy) -> None:

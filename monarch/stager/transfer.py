@@ -31,7 +31,7 @@ class Engine(Protocol):
         """Stage these Files in the background, in their order, and no others."""
 
     def fill_left(self) -> tuple[int, int]:
-        """Return how many Files of each list fill has not looked at."""
+        """Return how many Files of each list fill has not reached."""
 
     def hint(self, program: int, files: npt.NDArray[np.uint32]) -> None:
         """Stage what a program will open next, in this order, before anything else."""
@@ -52,7 +52,7 @@ class Engine(Protocol):
         """Stop recognising descriptors of this inode."""
 
     def keep(self, tier: int, ino: int) -> None:
-        """Recognise descriptors of a removed Replica as long as there is room."""
+        """Recognise descriptors of a removed Replica as long as the table has room."""
 
 
 class Receiver(Protocol):
@@ -103,7 +103,7 @@ class Transfer:
 
     @property
     def asked(self) -> bool:
-        """Whether a program or a peer has asked for it, and not background fill."""
+        """Whether a program or a peer requested it, and not background fill."""
         return self.order.is_asked
 
     @property

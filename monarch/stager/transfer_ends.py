@@ -207,6 +207,6 @@ class Outcomes:
             self._dispatch.order(transfer.file, asked=transfer.asked)
 
     def _retry_if_expired(self, done: Completion) -> None:
-        """Let a File be asked for again that is absent because Python was late."""
+        """Allow requests again for a File that is absent because Python was late."""
         if done.expired and not self._stopping:
             self._replicas.retry(done.file, Reason.BUSY)

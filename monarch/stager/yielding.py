@@ -222,7 +222,7 @@ class DemandFirst:
         return any(size >= LARGE_BYTES for size, _ in self._copies)
 
     def _are_enough(self) -> bool:
-        """Return whether the copies tell how long programs wait."""
+        """Return whether the copies show how long programs wait."""
         sizes = [size for size, _ in self._copies]
         enough = not self._has_large() or sum(sizes) >= COMPARED_BYTES
         return len(sizes) >= DEMANDS and enough

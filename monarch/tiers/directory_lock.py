@@ -80,7 +80,7 @@ def is_private(path: Path) -> bool:
 
 
 def why_no_directory(path: Path) -> str:
-    """Return why there is no directory at `path`, as text; "" if there is one."""
+    """Return why `path` is not a directory, as text; "" if it is one."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def lock_directory(path: Path, name: str = "lock") -> int | None:
     """Make a private directory and take its lock; None if another process has it.
 
     An agent that removes leftovers may have the lock for a moment, or may have removed
-    the directory before there was a lock in it.
+    the directory before it had a lock.
     """
     deadline_s = time.monotonic() + LOCK_S
     while True:

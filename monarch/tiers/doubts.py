@@ -16,7 +16,7 @@ from monarch.tiers.tier import TierSettings
 def doubts_about(tiers: Sequence[TierSettings], roots: Iterable[Path]) -> list[str]:
     """Return at most one sentence for each Tier, with what to do.
 
-    What cannot be looked at gives no doubt: who uses it says what is wrong.
+    What cannot be examined raises no doubt: its user reports the fault.
 
     Args:
         roots: the datasets.
@@ -59,7 +59,7 @@ def _doubt(tier: TierSettings, devices: Mapping[Path, int]) -> str | None:
 
 
 def _device(path: Path) -> int | None:
-    """Return the device of a path; None: it cannot be looked at."""
+    """Return the device of a path; None: it cannot be examined."""
     try:
         return os.stat(path).st_dev
     except OSError:

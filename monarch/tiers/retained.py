@@ -26,7 +26,7 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """What the Replicas of a retained Tier are copies of, for people who ask.
+    """What the Replicas of a retained Tier are copies of, for `monarch list`.
 
     Args:
         roots: the datasets, by their realpaths.
@@ -165,7 +165,7 @@ class Retained:
         """Return what is in a retained directory.
 
         Raises:
-            OSError: it has gone, or cannot be read.
+            OSError: it was removed, or cannot be read.
         """
         manifest = read_manifest(directory)
         there = {entry.name for entry in os.scandir(directory)}

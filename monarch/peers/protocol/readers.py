@@ -43,7 +43,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a node tells the hub.
+    """What a node sends to the hub.
 
     Attributes:
         tokens: what it uses, or may use, at most.
@@ -132,7 +132,7 @@ class _Account:
 
 
 class Lender:
-    """The hub's side: who has which tokens.
+    """The hub's side: which node has which tokens.
 
     Args:
         total: the tokens of the job.
@@ -183,7 +183,7 @@ class Lender:
         return self._accounts[number].lease
 
     def deal(self, now_s: float) -> list[int]:
-        """Lease all tokens anew; return the numbers of nodes with another lease."""
+        """Lease all tokens again; return the numbers of nodes whose lease changed."""
         ended = [
             number
             for number, account in self._accounts.items()
@@ -219,7 +219,7 @@ class ReaderTokens:
     """The tokens of a job as one of its nodes sees them, as a tenant and as the hub.
 
     Attributes:
-        held: what this node tells the hub.
+        held: what this node sends to the hub.
         lender: used while this node is the hub.
 
     Args:
@@ -268,7 +268,7 @@ class ReaderTokens:
         )
 
     def deal(self, now_s: float) -> list[int]:
-        """As the hub, lease all tokens anew; return whose lease is another one now."""
+        """As the hub, lease all tokens again; return the nodes whose lease changed."""
         self.lender.hear(self._number, self.held)
         changed = self.lender.deal(now_s)
         self._tenant.take(self.lender.lease(self._number), now_s)

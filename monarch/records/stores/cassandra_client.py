@@ -210,7 +210,7 @@ class CassandraClient:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Have the errors of the library told in one line.
+        """Report the errors of the library in one line.
 
         Raises:
             RecordsError: for each of them.

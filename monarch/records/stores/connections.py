@@ -114,7 +114,7 @@ class Connections:
         self._blame(self.pools.of(connection.endpoint), text, now_s)
 
     def look_for_servers(self, now_s: float) -> None:
-        """Connect to servers that were away: they are asked for nothing until then."""
+        """Connect to servers that were away: they get no requests until then."""
         for pool in self.pools.to_be_tried(now_s):
             self._connect(pool, now_s)
 

@@ -284,7 +284,7 @@ class Slot:
         """Return what a payload of this length goes to; None: nowhere.
 
         Raises:
-            ValueError: it is not as long as what was asked for.
+            ValueError: it has another length than the request.
         """
         if not self.keeps:
             return None
@@ -316,7 +316,7 @@ class InOrder:
         """Return the request that is answered next.
 
         Raises:
-            ExchangeError: nothing was asked for.
+            ExchangeError: no request is outstanding.
         """
         if not self.slots:
             raise ExchangeError("unexpected reply")

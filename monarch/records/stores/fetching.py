@@ -317,7 +317,7 @@ class Fetcher:
             self._connections.pools.of(connection.endpoint).served += len(delays_s)
 
     def _fail(self, fetch: Fetch, failure: Failure, now_s: float) -> None:
-        """End a request that has failed, or have it asked for again."""
+        """End a request that has failed, or send it again."""
         fault = failure.fault
         if fault in _FINAL:
             self._end(fetch, self._error(fetch, failure.text, fault))
@@ -412,7 +412,7 @@ class Fetcher:
         return self._connections.drop(connection)
 
     def _lose(self, connection: Connection, text: str) -> None:
-        """Close a connection that has failed; what was in flight is asked for again."""
+        """Close a connection that has failed; requests in flight are sent again."""
         now_s = time.monotonic()
         numbers = connection.exchange.pending()
         was_open = self._drop(connection)

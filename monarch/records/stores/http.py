@@ -231,7 +231,7 @@ class HttpExchange(Replies):
         return _Sink(None, grows=True, limit=ERROR_BYTES_MAX)
 
     def _mismatch(self, wanted: Wanted) -> str:
-        """Return why a good reply is not the one that was asked for; "": it is."""
+        """Return why a good reply does not match its request; "": it does."""
         tag = self._headers.get("etag", "")
         if wanted.identity and tag and not self._is_of(tag, wanted.identity):
             return "it was changed since its index was made"

@@ -94,7 +94,7 @@ class LibraryWay:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Have the errors of the library told in one line.
+        """Report the errors of the library in one line.
 
         Raises:
             RecordsError: for each of them.

@@ -37,7 +37,7 @@ class Pool:
         failing_since_s: when the first of these failed.
         not_before_s: until then no other connection begins.
         served: requests that it has answered well.
-        probed_s: when another server was asked last who has replaced this one.
+        probed_s: when another server was last asked for the replacement of this one.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -172,7 +172,7 @@ class Pools:
     def best_for(self, fetch: Fetch, now_s: float) -> Pool | None:
         """Return the connections to the best server that can be reached.
 
-        None: it is away, and others were asked a moment ago who has replaced it.
+        None: it is away, and others were asked for its replacement a moment ago.
         """
         if fetch.endpoint is not None:
             pool = self.of(fetch.endpoint)

@@ -145,7 +145,7 @@ class RedisClient:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Have the errors of the library told in one line.
+        """Report the errors of the library in one line.
 
         Raises:
             RecordsError: for each of them.

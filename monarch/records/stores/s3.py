@@ -90,7 +90,7 @@ class HttpWay:
     Keys are what follows the path of the address.
 
     Raises:
-        RecordsError: the address cannot be used, or there are no credentials.
+        RecordsError: the address cannot be used, or credentials are missing.
     """
 
     connections_max = CONNECTIONS_MAX

@@ -38,7 +38,7 @@ class S3Client:
         address: without the name of an index.
 
     Raises:
-        RecordsError: the library is not installed, or there are no keys.
+        RecordsError: the library is not installed, or keys are missing.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class S3Client:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Have the errors of the library told in one line.
+        """Report the errors of the library in one line.
 
         Raises:
             RecordsError: for each of them.

@@ -68,7 +68,7 @@ class Waiter:
 class StoreSource:
     """Reads Records of a store.
 
-    Secrets are not part of it: who reads finds them in the environment.
+    Secrets are not part of it: readers find them in the environment.
     """
 
     def __init__(self, index: RecordIndex) -> None:

@@ -54,10 +54,10 @@ class Fetch:
         place: where its payload goes; None: into `found`.
         owner: what it is a part of, for the caller.
         number: which part, for the caller.
-        error: why there is no payload, once it has ended.
-        found: the payload, if there is no place for it.
+        error: why the payload is missing, once it has ended.
+        found: the payload, if no destination was given.
         endpoint: the only server to ask, if another one has named it.
-        began_s: when it was asked for first; 0: it was not yet.
+        began_s: when it was first requested; 0: not yet.
     """
 
     wanted: Wanted
@@ -80,7 +80,7 @@ class FetchCounts:
     """What the thread has done.
 
     Attributes:
-        late: requests that were asked for elsewhere, as no reply came.
+        late: requests that were sent elsewhere, as no reply came.
     """
 
     requests: int = 0

@@ -41,7 +41,7 @@ class Grid:
 
     Attributes:
         titles: of the columns; those of bars are empty.
-        words: the numbers of the columns that hold words and stand to the left.
+        words: the numbers of the columns that hold words, aligned to the left.
     """
 
     titles: tuple[str, ...]
@@ -80,7 +80,7 @@ class Chart:
     """A drawing with two axes.
 
     Attributes:
-        text: what it shows, for who cannot see it.
+        text: what it shows, for readers who cannot see it.
         rises: the title of the vertical axis, with its unit.
         runs: the title of the horizontal axis, with its unit.
         legend: the names of the colours, each with what has it.
@@ -172,5 +172,5 @@ def short(text: object, most: int = TEXT_MAX) -> str:
 
 
 def after_count(text: str) -> str:
-    """Return what happened without the word that stands at the top of the counts."""
+    """Return what happened without the word at the top of the counts."""
     return short(text).removeprefix("opens ")

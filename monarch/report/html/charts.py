@@ -202,15 +202,15 @@ class Axes(NamedTuple):
 
 
 def totals(series: Sequence[Series]) -> list[float]:
-    """Return the heights of columns that stand on each other."""
+    """Return the heights of stacked columns."""
     return [sum(values) for values in zip(*(s.values for s in series), strict=True)]
 
 
 def columns(title: str, text: str, axes: Axes, series: Sequence[Series]) -> Chart:
-    """Return columns of equal width; several series stand on each other.
+    """Return columns of equal width; several series are stacked.
 
     Args:
-        text: what they show, for who cannot see them.
+        text: what they show, for readers who cannot see them.
     """
     names, scale = axes.names, axes.scale
     count = len(names) - 1
