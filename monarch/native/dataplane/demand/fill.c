@@ -58,7 +58,7 @@ static bool take(struct demand *d, struct fill_list *l, struct monarch_order *ou
 
 /* fill_may_read - there are Files to be read from the origin, no hints come first, and
  * there is a thread for the next one. Those whose origin does not answer are passed over:
- * Python begins the list anew when it answers again. */
+ * Python begins the list again when it answers again. */
 bool fill_may_read(const struct demand *d)
 {
     const struct fill_list *l = &d->fill.to_read;

@@ -147,7 +147,7 @@ static bool next_of_queue(struct pool_queue *q, struct monarch_order *order)
 }
 
 /* pool_queue_serve - gives room that has become free to the Files that wait; true while some
- * wait. Called with each beat, when a Replica has come, and when a program has opened
+ * wait. Called with each beat, when a Replica has arrived, and when a program has opened
  * one while Files wait. */
 bool pool_queue_serve(struct pool_queue *q)
 {

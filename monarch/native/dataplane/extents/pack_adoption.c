@@ -265,7 +265,7 @@ static int64_t read_entries(struct adoption *a)
 }
 
 /* pack_adoption_take - takes over a segment of an earlier job; returns how many of its
- * frames. -EINVAL: there is no such Tier, or it is not packed; -ENOSPC: it has no room;
+ * frames. -EINVAL: no such Tier, or it is not packed; -ENOSPC: it has no room;
  * -EBADMSG: the segment has no index, or another one. It is not used if none was adopted. */
 int64_t pack_adoption_take(struct partials *parts, const struct monarch_pack *pack)
 {

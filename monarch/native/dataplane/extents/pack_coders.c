@@ -19,7 +19,7 @@ uint32_t packs_id(struct packs *p, uint32_t tier, uint32_t file)
     return packs_codec(p, tier, file)->id;
 }
 
-/* packs_coder - a coder with this codec, until packs_coder_back(); NULL: there is no memory
+/* packs_coder - a coder with this codec, until packs_coder_back(); NULL: no memory is left
  * for it. */
 struct coder *packs_coder(struct packs *p, struct packed_codec *codec)
 {

@@ -28,7 +28,7 @@ enum {
     SEGMENT_NAME_BYTES = 32,
 };
 
-/* add_packing - -EINVAL: there is no such Tier or rule; -ENOSYS: there is no library. */
+/* add_packing - -EINVAL: no such Tier or rule; -ENOSYS: the library is missing. */
 static int add_packing(struct packs *p, const struct monarch_packing *one)
 {
     if (one->tier >= TIERS_MAX || one->rule >= RULES_MAX)

@@ -53,7 +53,7 @@ struct partial {
     int source;       /* or -1; kept while a Transfer uses it */
     bool drops_pages; /* of the source; known before it is read */
     struct part_file files[TIERS_MAX];
-    atomic_bool from_origin; /* some Pages have come from there */
+    atomic_bool from_origin; /* some Pages have arrived from there */
     atomic_bool asks_plain;  /* a peer has sent a damaged frame: it is to decode them */
     /* guarded by the lock of all partial Replicas */
     struct monarch_order order; /* by which its room is reserved */

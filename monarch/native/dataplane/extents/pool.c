@@ -221,7 +221,7 @@ void pool_check_held(struct pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* pool_published - a Replica has come, and another one may have to leave: some room is
+/* pool_published - a Replica has arrived, and another one may have to leave: some room is
  * made ahead of need. */
 void pool_published(struct pool *p, uint32_t file, uint32_t word)
 {

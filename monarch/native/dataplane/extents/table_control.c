@@ -146,7 +146,7 @@ void monarch_table_offers(struct table *t, uint8_t *out)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_remove - gives back what a Replica used: its name is gone. */
+/* monarch_table_remove - releases what a Replica used: its name is gone. */
 void monarch_table_remove(struct table *t, uint32_t file, uint32_t tier)
 {
     pthread_mutex_lock(&t->lock);

@@ -62,7 +62,7 @@ bool table_in_blocks(const struct table *t, const struct monarch_order *order)
            table_in_part(t, order->file);
 }
 
-/* table_release - gives back what was reserved. */
+/* table_release - releases what was reserved. */
 void table_release(struct table *t, uint32_t tier, uint64_t need)
 {
     t->accounts[tier].reserved -= need; /* also of a Tier that is out of service */

@@ -117,7 +117,7 @@ int table_reserve_pool(struct table *t, uint64_t need, bool yields)
     return table_reserve_in(t, pool, need) ? (int)pool : -1;
 }
 
-/* table_free_room - gives back what a Replica used; of a Tier out of service nothing is
+/* table_free_room - releases what a Replica used; of a Tier out of service nothing is
  * counted any more. */
 void table_free_room(struct table *t, uint32_t tier, uint64_t need)
 {

@@ -59,7 +59,7 @@ static int open_libraries(struct coder *c)
 }
 
 /* monarch_coder_new - a coder that groups the bytes of elements of `shuffle` bytes; 1: it
- * does not. -EINVAL: there is no such codec; -ENOSYS: this node has not its
+ * does not. -EINVAL: no such codec; -ENOSYS: this node has not its
  * library. */
 int monarch_coder_new(uint32_t method, int32_t level, uint32_t shuffle,
                       struct coder **out)
@@ -221,7 +221,7 @@ uint32_t monarch_packing_id(const struct monarch_packing *k)
     return (uint32_t)xxh3(how, sizeof(how), dictionary) | 1;
 }
 
-/* packing_coder - a new coder. -ENOSYS: there is no library; -EINVAL: the dictionary is none. */
+/* packing_coder - a new coder. -ENOSYS: the library is missing; -EINVAL: the dictionary is none. */
 int packing_coder(const struct monarch_packing *k, struct coder **out)
 {
     int rc = monarch_coder_new(k->method, k->level, k->shuffle, out);

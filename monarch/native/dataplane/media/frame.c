@@ -165,7 +165,7 @@ int frame_read(int fd, uint64_t at, const struct frame_head *expected,
     return frame_check(head, lengths, expected) == 0;
 }
 
-/* frame_accept - takes a frame all of whose bytes have come. -EBADMSG: it is not one of the size
+/* frame_accept - takes a frame all of whose bytes have arrived. -EBADMSG: it is not one of the size
  * and the codec of a head. Its File has another name at the peer if its root has. */
 int frame_accept(struct frame *f, const struct frame_head *expected)
 {

@@ -1,4 +1,4 @@
-/* pack_room.c - gives back the room of frames that no File has any more: page by page, as soon
+/* pack_room.c - releases the room of frames that no File has any more: page by page, as soon
  * as nothing that is needed stands in one, and all of it when a segment is empty.
  */
 #include "dataplane/media/pack_room.h"

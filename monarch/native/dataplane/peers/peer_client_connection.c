@@ -60,7 +60,7 @@ static void close_request(struct client_connection *c, struct sent_request *a)
         f->used = false;
 }
 
-/* end_reply - the last byte of the current reply has come. */
+/* end_reply - the last byte of the current reply has arrived. */
 static void end_reply(struct receiver *r, struct client_connection *c,
                       const uint8_t *last)
 {
@@ -197,7 +197,7 @@ static ssize_t receive(struct client_connection *c)
     return n < 0 ? -errno : n;
 }
 
-/* note_progress - notes that bytes have come, perhaps for a File. */
+/* note_progress - notes that bytes have arrived, perhaps for a File. */
 static void note_progress(struct client_connection *c)
 {
     c->heard_ns = clock_ns();

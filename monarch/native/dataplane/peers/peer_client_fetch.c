@@ -158,7 +158,7 @@ static bool fail(struct demand *d, struct partial *p, const struct monarch_order
     return partial_end(d->partials, p, status);
 }
 
-/* fill_on - lets fill go on with a File whose Blocks have come. */
+/* fill_on - lets fill go on with a File whose Blocks have arrived. */
 static void fill_on(struct demand *d, uint32_t file)
 {
     partial_resume(d->partials, file);

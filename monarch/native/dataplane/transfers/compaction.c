@@ -119,7 +119,7 @@ static bool find(struct compaction *c, uint64_t *row, struct unpacking *out)
     return found && packs_take(ts->packs, *row, out);
 }
 
-/* copy - 0, or -errno: there is no room for the copy, and the frame stays. */
+/* copy - 0, or -errno: no space is free for the copy, and the frame stays. */
 static int copy(struct transfers *ts, uint64_t row, const struct unpacking *u,
                 const uint8_t *bytes)
 {

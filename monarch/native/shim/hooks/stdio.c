@@ -64,7 +64,7 @@ static bool opens(struct redirect *s)
     return fd >= 0;
 }
 
-/* Other libcs, such as musl, do not open the file anew by freopen(NULL). */
+/* Other libcs, such as musl, do not open the file again by freopen(NULL). */
 extern const char *gnu_get_libc_version(void) __attribute__((weak));
 
 static const char *reopened(struct redirect *s, const char *path, const char *mode,
