@@ -211,7 +211,7 @@ def test_what_is_no_reply_ends_the_conversation(stream: bytes) -> None:
 
 
 def test_a_reply_that_nobody_has_asked_for_ends_the_conversation() -> None:
-    with pytest.raises(ExchangeError, match="nobody"):
+    with pytest.raises(ExchangeError, match="unexpected reply"):
         hear(RespExchange(), [reply(b"x")])
 
 
