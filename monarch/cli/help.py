@@ -38,7 +38,7 @@ def help_command(topic: tuple[str, ...]) -> None:
       monarch help cold_open.wait_max
     """
     name = " ".join(topic)
-    verb = _verb_text(topic) if topic else _list_text()
+    verb = _verb_text(topic) if name.strip() else _list_text()
     text = page(name)
     if verb is not None and text is not None:
         show(f"```text\n{verb}\n```\n\n{text}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monarch.catalog.patterns import Patterns
-from monarch.errors import UsageError, shown
+from monarch.errors import UsageError, printable, shown
 from monarch.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -95,7 +95,13 @@ def _patterns(patterns: Patterns) -> list[str]:
     """Return the patterns that select some names only."""
     listed, plain = asdict(patterns), asdict(Patterns())
     return [
-        f"{name}: {one if isinstance(one, str) else ' '.join(map(str, one))}"
+        f"{name}: {_shown_value(one)}"
         for name, one in listed.items()
         if one != plain[name]
     ]
+
+
+def _shown_value(value: str | tuple[Any, ...]) -> str:
+    """Return a word, or several; of directories with own patterns their paths."""
+    words = (value,) if isinstance(value, str) else value
+    return printable(" ".join(w if isinstance(w, str) else w[0] for w in words))

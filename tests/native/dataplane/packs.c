@@ -6,11 +6,14 @@
 #include <stdatomic.h>
 
 #include "dataplane/media/codec.h"
+#include "dataplane/transfers/idle_packing.h"
 #include "dataplane/transfers/transfer.h"
 #include "fault.h"
 #include "packed.h"
 
-enum { READERS = 3, ROUNDS = 400, MOVES = 3 };
+enum { READERS = 3, ROUNDS = 400, MOVES = 3, HURRIES = 50 };
+
+static const uint64_t LONG_NS = UINT64_MAX / 4;
 
 static void *reader(void *seed)
 {
@@ -69,30 +72,56 @@ static void *watch_hurry(void *most)
     return NULL;
 }
 
-/* packs_slowly - packing seems to take longer than to read the origin again. */
-static void packs_slowly(void)
+/* seem - packing a byte seems to take so long, and reading one from the origin. */
+static void seem(uint64_t pack_ns, uint64_t origin_ns)
 {
     struct table *t = table;
     pthread_mutex_lock(&t->lock);
     t->tally.packed_bytes = t->tally.origin_read_bytes = 1;
-    t->tally.pack_ns = UINT64_MAX / 2;
+    t->tally.pack_ns = pack_ns;
+    t->tally.origin_busy_ns = origin_ns;
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Also where programs open more Files than the Pool has room for, if packing takes long. */
-static void small_files_wait_for_idle_processors(void)
+/* most_in_a_hurry - returns that number for a job whose programs open more Files than the Pool
+ * has room for. */
+static uint32_t most_in_a_hurry(uint64_t pack_ns, uint64_t origin_ns)
 {
     uint32_t most = 0;
     pthread_t watch;
     begin_job(64 << 20);
-    packs_slowly();
+    seem(pack_ns, origin_ns);
     atomic_store(&stop_watching, false);
     CHECK(pthread_create(&watch, NULL, watch_hurry, &most) == 0);
     read_all();
+    await_packed();
     atomic_store(&stop_watching, true);
     pthread_join(watch, NULL);
-    CHECK(most == 0);
+    CHECK(most <= idle_packing_threads(board->engine->transfers.idle_packing));
+    CHECK(tally_now().origin_read_bytes <= 1 + (uint64_t)FILES * SIZE);
     end_job();
+    return most;
+}
+
+static void small_files_wait_for_idle_processors_if_packing_is_slow(void)
+{
+    CHECK(most_in_a_hurry(LONG_NS, 1) == 0);
+}
+
+static ssize_t slow_pwrite(int fd, const void *bytes, size_t n, off_t at)
+{
+    poll(NULL, 0, 1);
+    return __real_pwrite(fd, bytes, n, at);
+}
+
+static void few_threads_pack_in_a_hurry_what_would_be_read_again(void)
+{
+    uint32_t most = 0;
+    fault_pwrite = slow_pwrite; /* so that the thread that watches sees it */
+    for (int i = 0; i < HURRIES && !most; i++)
+        most = most_in_a_hurry(1, LONG_NS);
+    fault_pwrite = NULL;
+    CHECK(most > 0);
 }
 
 /* Programs read the others from the origin, and fill looks at them again. */
@@ -103,7 +132,7 @@ static void files_that_wait_to_be_packed_take_half_of_the_pool(void)
     uint32_t begun = 0;
     begin_job(64 << 20);
     CHECK(table_packing_pays(table)); /* as far as is known */
-    packs_slowly();
+    seem(LONG_NS, 1);
     while (begun < POOL_FILES &&
            monarch_table_begin(table, begun, kind, &orders[begun]) == VERDICT_BEGUN)
         begun++;
@@ -364,7 +393,8 @@ int main(void)
         return SKIP;
     }
     readers_beside_fill_find_right_bytes();
-    small_files_wait_for_idle_processors();
+    small_files_wait_for_idle_processors_if_packing_is_slow();
+    few_threads_pack_in_a_hurry_what_would_be_read_again();
     files_that_wait_to_be_packed_take_half_of_the_pool();
     memory_may_be_taken_back_at_any_moment();
     frames_may_move_while_they_are_read();
