@@ -107,6 +107,14 @@ struct monarch_tally tally_now(void)
 
 void await_packed(void)
 {
-    for (int i = 0; i < 3000 && tally_now().packed_files < FILES; i++)
+    static uint32_t files[FILES];
+    uint64_t left[2], again = 0;
+    for (int i = 0; i < 3000 && tally_now().packed_files < FILES; i++) {
         poll(NULL, 0, 10);
+        monarch_engine_fill_left(board->engine, left);
+        if (left[0] || left[1] || tally_now().again == again)
+            continue;
+        again = tally_now().again; /* as the stager does for Files that were refused */
+        fill_all(files);
+    }
 }
