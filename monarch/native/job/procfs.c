@@ -62,8 +62,8 @@ bool process_is_stopped(pid_t pid)
     return state && (state[1] == 'T' || state[1] == 't');
 }
 
-/* process_start_ticks - when a process started, in clock ticks since boot, which tells a
- * reused pid; 0 = unknown. */
+/* process_start_ticks - returns when a process started, in clock ticks since boot, by which a
+ * reused pid is detected; 0: unknown. */
 uint64_t process_start_ticks(pid_t pid)
 {
     return number_field(pid, 22);

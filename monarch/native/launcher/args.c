@@ -160,8 +160,8 @@ static int parse_letters(struct arguments *args, char **words)
     return 1;
 }
 
-/* arguments_parse - parses the arguments after `run`; borrows them. Returns 0, or -EINVAL
- * after one line that says what is wrong. */
+/* arguments_parse - parses the arguments after `run`; borrows them. Returns 0, or prints one line
+ * that explains the error and returns -EINVAL. */
 int arguments_parse(struct arguments *args, char **words)
 {
     *args = (struct arguments){.all = words};

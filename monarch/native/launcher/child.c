@@ -214,7 +214,7 @@ static void wait_for_program(struct run *run, struct child *child)
     }
 }
 
-/* exit_code - as a shell tells it. */
+/* exit_code - as a shell reports it. */
 static int exit_code(int status)
 {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

@@ -1,7 +1,7 @@
 /* launcher.h - the state of one `monarch run`, and the interface of each file.
  *
- * The sections stand in the order of calls: a file calls only files whose section stands
- * above its own. Functions return 0 or -errno unless their comment says otherwise. */
+ * The sections are in the order of calls: a file calls only files whose section is above its
+ * own. Functions return 0 or -errno unless their comment says otherwise. */
 #ifndef MONARCH_LAUNCHER_H
 #define MONARCH_LAUNCHER_H
 
@@ -112,8 +112,8 @@ struct segments {
     struct counters *counters;
 };
 
-/* How long the heartbeat has not changed, in slices that this process has watched: after
- * a suspension of the whole job its time says nothing. */
+/* How long the heartbeat has not changed, in slices that this process has watched: its own time
+ * is meaningless after a suspension of the whole job. */
 struct heartbeat {
     uint64_t last_ns;
     unsigned unchanged_slices;
@@ -199,7 +199,7 @@ enum outcome_kind {
 struct outcome {
     enum outcome_kind kind;
     int code;
-    bool by_agent; /* an agent that has not begun has told the reason */
+    bool by_agent; /* the reason was reported by an agent that did not start */
     char text[1024];
 };
 

@@ -47,7 +47,7 @@ static int check_header(const struct segment *seg, const struct mapping *how,
     return seg->kind == how->kind && seg->length == length ? 0 : -EAGAIN;
 }
 
-/* map_file - maps a file of the size that is asked for. Returns 0 or -errno. */
+/* map_file - maps a file of the size that is requested. Returns 0 or -errno. */
 static int map_file(int fd, const struct mapping *how, struct segment **seg)
 {
     int protection = PROT_READ | (how->writable ? PROT_WRITE : 0), err;
@@ -128,8 +128,8 @@ void segments_register(const struct segments *segments, const char *program)
                           memory_order_seq_cst);
 }
 
-/* segments_note_end - tells the agent the exit code of a program, for its report: that of
- * the first one that has failed, if any has. */
+/* segments_note_end - stores the exit code of a program for the agent's report; the first failure
+ * is kept. */
 void segments_note_end(const struct segments *segments, int code)
 {
     uint32_t held = 0, ended = 1 + (uint32_t)code;

@@ -51,7 +51,7 @@ size_t catalog_path(const struct catalog *cat, uint32_t root, const struct entry
     return head + slash + rel;
 }
 
-/* replica_name - 32 hex digits that stand for the whole identity of a File and its
+/* replica_name - 32 hex digits made from the whole identity of a File and its
  * root, so that neither a Replica of an older version of it nor one of another root's
  * File can carry its name. `e` names the File by its first path, `path_hash` is
  * index_hash() of that path, `root_hash` that of the root's realpath. */

@@ -27,8 +27,8 @@ static inline uint64_t file_number(const struct root *root, const struct entry *
     return (uint64_t)root->file_base + e->file;
 }
 
-/* entry_confirmed - what the Catalog says of a File was so in this job: the index of an
- * earlier one does not show which files were rewritten in place since. */
+/* entry_confirmed - this job has seen that the Catalog is right about a File: the index of an
+ * earlier job does not show which files were rewritten in place since. */
 static inline bool entry_confirmed(const struct catalog *cat, uint32_t root,
                                    const struct entry *e)
 {

@@ -299,8 +299,8 @@ struct part {
 #define PIECES_PACKED 0x80000000u
 #define PIECES_STAY 0x40000000u
 
-/* When a directory was last found to be what the Catalog says: units of CLOCK_MONOTONIC
- * since the boot, modulo CHECKED_TIMES; from CHECKED_TIMES on, what is known for good. */
+/* When a directory last matched the Catalog: units of CLOCK_MONOTONIC since the boot, modulo
+ * CHECKED_TIMES; from CHECKED_TIMES on, what is known for good. */
 enum {
     CHECKED_NEVER = 0,
     CHECKED_UNIT_BITS = 26, /* of a nanosecond count: a unit is 67 ms */
@@ -371,7 +371,7 @@ struct requests {
     /* File number + 1, or Pages, see presence.h; 0 = free; emptied atomically. */
     uint64_t slots[REQUEST_SLOTS];
     /* By File number modulo WAITER_COUNTS: File number + 1, and in the lower half how far
-     * its Transfer has come; see progress.h. The data plane writes. */
+     * its Transfer is (progress.h). The data plane writes. */
     uint64_t progress[WAITER_COUNTS];
 };
 

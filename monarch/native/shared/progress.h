@@ -1,4 +1,4 @@
-/* progress.h - how far the Transfer of a File has come, as programs see it that wait. */
+/* progress.h - the progress of a Transfer, as waiting programs see it. */
 #ifndef MONARCH_PROGRESS_H
 #define MONARCH_PROGRESS_H
 
@@ -6,8 +6,8 @@
 
 #include "layout.h"
 
-/* progress_in - what a word says of a File, or 0: Files share the words, and each word tells of
- * one File only. */
+/* progress_in - returns the progress of a File, or 0 if the word holds that of another File:
+ * Files share the words. */
 static inline uint32_t progress_in(uint64_t word, uint64_t file)
 {
     return word >> 32 == file + 1 ? (uint32_t)word : 0;

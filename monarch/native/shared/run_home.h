@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Where the run directories are unless the user says otherwise. */
+/* The default place of the run directories. */
 #define HOME_BASE "/dev/shm"
 
 enum {

@@ -53,14 +53,13 @@ MONARCH_API int monarch_mounts_cover(const void *block, const char *directory,
 
 enum { SCAN_LIST_BYTES = 64 << 10 };
 
-struct monarch_found { /* the metadata of a name, as the kernel tells it */
+struct monarch_found { /* the metadata of a name, as the kernel reports it */
     uint64_t ino, size, blocks, dev, nlink, blksize;
     int64_t mtime_s, ctime_s, atime_s;
     uint32_t mtime_ns, ctime_ns, atime_ns;
     uint32_t mode, uid, gid;
-    uint32_t
-        readable;   /* 1: faccessat() has said so; 0: nobody has asked, or it is not */
-    int32_t status; /* 0 or -errno: nothing else is set */
+    uint32_t readable; /* 1: faccessat() succeeded; 0: it failed or was not called */
+    int32_t status;    /* 0 or -errno: nothing else is set */
 };
 
 struct monarch_row { /* metadata as the Catalog has it */

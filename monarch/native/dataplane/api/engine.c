@@ -37,7 +37,7 @@ static bool follow_hints(struct engine *e)
 }
 
 /* follow_packing - makes room for Files that are to be packed, outside the lock; false: none
- * has asked for it. */
+ * has requested it. */
 static bool follow_packing(struct engine *e)
 {
     if (!e->eviction)

@@ -1,5 +1,5 @@
-/* engine_api.c - the functions of an engine for Python: each is one of a part, which says what it
- * does there.
+/* engine_api.c - the functions of an engine for Python: each calls one of a part, which describes
+ * it.
  */
 #include "dataplane/sources/siblings.h"
 #include "dataplane/api/engine.h"

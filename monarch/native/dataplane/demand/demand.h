@@ -30,13 +30,13 @@ struct fill {
     uint64_t mean_bytes; /* of all Files */
 };
 
-/* The calls up: who fetches from peers. All are made under the lock of the Transfers. */
+/* The calls up, to the client of peers. All are made under the lock of the Transfers. */
 struct fetcher {
     void *of; /* NULL: there are no peers yet, or no more */
     bool (*push)(void *of, const struct monarch_order *order);
     void (*want)(void *of, const struct page_want *wanted);
     void (*wake)(void *of);
-    bool (*has_room)(void *of); /* for what nobody has asked for */
+    bool (*has_room)(void *of); /* for Files that no program has requested */
 };
 
 struct demand {

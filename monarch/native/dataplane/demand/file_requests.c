@@ -54,7 +54,7 @@ static bool is_whole(const struct demand *d, uint32_t file)
 }
 
 /* begin_rest - begins the rest of a File of which programs have read Pages. What finds no
- * room in the queue is asked for again. */
+ * room in the queue is requested again. */
 static void begin_rest(struct demand *d, uint32_t file)
 {
     struct monarch_order order;

@@ -287,9 +287,9 @@ bool hints_poll(struct demand *d)
     return left && moves;
 }
 
-/* hints_set - what a program will open next, in this order: instead of what it
- * has said before. -ENOSPC: too many programs have; -EINVAL: no such File; -ENOSYS: the
- * segments are not for hints; -ENOMEM. */
+/* hints_set - replaces the Files that a program will open next, in this order. -ENOSPC: too many
+ * programs give hints; -EINVAL: no such File; -ENOSYS: the segments are not for hints;
+ * -ENOMEM. */
 int hints_set(struct demand *d, uint64_t program, const uint32_t *files, uint64_t n)
 {
     struct hints *h = d->hints;

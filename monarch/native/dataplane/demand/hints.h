@@ -1,4 +1,4 @@
-/* hints.h - reads ahead what programs have said that they will open. */
+/* hints.h - reads ahead the Files that programs announce by hints. */
 #ifndef MONARCH_HINTS_H
 #define MONARCH_HINTS_H
 

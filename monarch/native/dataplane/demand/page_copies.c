@@ -60,7 +60,7 @@ static ssize_t read_piece(struct demand *d, struct transfer *t, uint8_t *buffer,
     return (ssize_t)got;
 }
 
-/* fetch - the bytes of a run from the origin, which must be what the Catalog says. */
+/* fetch - reads the bytes of a run from the origin, which must match the Catalog. */
 static int fetch(struct demand *d, struct transfer *t, uint8_t *buffer, size_t want)
 {
     bool last = t->read.offset + want == t->original.size;

@@ -54,7 +54,7 @@ bool pages_send(struct demand *d, struct monarch_order *order)
     return table_page_source(d->table, order) && order_push(d, order);
 }
 
-/* want - a program waits for Pages that fill has asked for: of this node, or of others. */
+/* want - a program waits for Pages that fill has requested: of this node, or of others. */
 static void want(struct demand *d, struct page_range range)
 {
     struct page_want wanted = {presence_file(d->job->flags, range.large), range.first,
@@ -75,7 +75,7 @@ void pages_want_rest(struct demand *d, struct partial *p)
 }
 
 /* pages_check_asked - fill has sent an order for Pages that it had claimed: a program that
- * has asked for them before they were sent has found no order. */
+ * has requested them before they were sent has found no order. */
 void pages_check_asked(struct demand *d, uint32_t large, struct page_run run)
 {
     if (partial_asked_since(d->partials, large, run))
@@ -146,8 +146,8 @@ void pages_resume(struct demand *d)
     }
 }
 
-/* pages_check - with each heartbeat: Files that are not staged any more give their room
- * back, and of those that were written a Transfer tells Python. */
+/* pages_check - with each heartbeat: frees the room of Files that are not staged any more, and
+ * reports those that were written to Python by a Transfer. */
 void pages_check(struct demand *d)
 {
     struct monarch_order orders[CHECKED_MAX];

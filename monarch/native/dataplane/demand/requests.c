@@ -1,4 +1,4 @@
-/* requests.c - the slots by which programs ask for Files, who looks at them, and the
+/* requests.c - the slots in which programs request Files, the threads that read them, and the
  * heartbeat.
  *
  * Threads that copy look at the slots whenever they have nothing else to do, so that the

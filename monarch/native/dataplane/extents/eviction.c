@@ -3,8 +3,8 @@
  *
  * Which are the oldest is found by looking at all Files (lru.c), once for many evictions. A
  * Replica that was used since then, that programs wait for, or that one of them has open,
- * stays. It leaves as one leaves the Pool: its state word is changed first, so that who has
- * read the word before reads it again behind its open.
+ * stays. It leaves as one leaves the Pool: its state word is changed first, and a reader of the
+ * old word reads it again after its open.
  *
  * The memory of a file without a name is used as long as a program has it open. So it is proved
  * that none has before a Replica leaves, and before its room is given back (leaving.c).
@@ -168,7 +168,7 @@ static bool evict(struct eviction *v, uint32_t tier, const struct monarch_lru_fi
                      .room = footprint(v->table->options.sizes[one->file])};
     h.fd = file_openat(v->job->tiers[tier], name, O_RDONLY | O_NONBLOCK, 0);
     if (h.fd < 0)
-        return false; /* who opens it finds out why */
+        return false; /* the next open finds out why */
     if (fstat(h.fd, &st) || !leave(v, one->file, seen, &h)) {
         close(h.fd);
         return false;
@@ -264,7 +264,7 @@ static bool make_room_in(struct eviction *v, uint32_t tier, uint64_t need)
     return table_has_free(v->table, tier, need);
 }
 
-/* tell_time - uses before this moment are told from those behind it. */
+/* tell_time - advances the clock that orders uses. */
 static void tell_time(struct eviction *v)
 {
     _Atomic uint32_t *tick = (_Atomic uint32_t *)&v->job->flags->tick;

@@ -59,7 +59,7 @@ bool claims_absorb(struct claims *c, uint32_t file)
     return true;
 }
 
-/* claims_take - goes past a hint: one more open of its File is to come, or has come. */
+/* claims_take - passes a hint: one more open of its File is expected, or has happened. */
 void claims_take(struct claims *c, uint32_t file)
 {
     if (claims_due(c, file) < DUE_MAX)

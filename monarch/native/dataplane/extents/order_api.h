@@ -1,4 +1,4 @@
-/* order_api.h - what one Transfer is to do, as Python says it. */
+/* order_api.h - the order of one Transfer, as Python passes it. */
 #ifndef MONARCH_ORDER_API_H
 #define MONARCH_ORDER_API_H
 
@@ -12,8 +12,8 @@ enum monarch_kind {
     MONARCH_ADOPT_BACKGROUND = 3,
     MONARCH_ASKED = 4,    /* by a program or a peer, not by fill */
     MONARCH_REPORT = 8,   /* Python collects its success too */
-    MONARCH_HINT = 16,    /* a hint says that it will be opened: the Pool may take it */
-    MONARCH_PARTLY = 32,  /* it has begun because Pages were asked for */
+    MONARCH_HINT = 16,    /* by a hint: the Pool may take it */
+    MONARCH_PARTLY = 32,  /* it has begun because Pages were requested */
     MONARCH_AWAITED = 64, /* a program waits for it, though it is large */
     MONARCH_LOCAL = 128,  /* between a packed Tier and the Pool */
 };

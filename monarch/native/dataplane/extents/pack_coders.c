@@ -36,7 +36,7 @@ struct coder *packs_coder(struct packs *p, struct packed_codec *codec)
     return coder;
 }
 
-/* packs_coder_back - keeps the coder for the next one who needs it. */
+/* packs_coder_back - keeps the coder for its next user. */
 void packs_coder_back(struct packs *p, struct packed_codec *codec, struct coder *coder)
 {
     struct spare_coder *one = coder ? malloc(sizeof(*one)) : NULL;

@@ -1,8 +1,8 @@
 /* pack_segments.c - the pack files of packed Tiers.
  *
- * A segment is appended to until it is full, and never rewritten. Where a frame stands is
- * known here only; whether a File has one, the staging table says. A segment stays open, so
- * that reading a frame opens nothing.
+ * A segment is appended to until it is full, and never rewritten. Only this file knows the place
+ * of a frame; the staging table knows whether a File has one. A segment stays open, so that
+ * reading a frame opens nothing.
  */
 #include "dataplane/extents/packs.h"
 
@@ -254,7 +254,7 @@ int packs_append(struct packs *p, uint32_t tier, const void *bytes, size_t n,
     return rc;
 }
 
-/* hold - a frame that was written stands there; false: its segment was dropped. */
+/* hold - counts a frame that was written there; false: its segment was dropped. */
 static bool hold(struct packs *p, const struct frame_place *place)
 {
     struct pack_segment *s = &p->segments[place->segment - 1];
@@ -310,8 +310,8 @@ bool packs_set(struct packs *p, uint64_t row, const struct frame_place *place)
     return kept;
 }
 
-/* packs_move - the frame of a row was written to another place, where it stands from now
- * on; if it has another one by now, or none, the copy is no frame. */
+/* packs_move - moves the frame of a row to the place where it was copied; false, and the copy is
+ * garbage: the row has another frame by now, or none. */
 bool packs_move(struct packs *p, uint64_t row, const struct frame_place *from,
                 const struct frame_place *to)
 {
@@ -371,8 +371,8 @@ void packs_forget(struct packs *p, uint64_t row)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* packs_moved - the frame of a row is not where it was found: that it could not be read there
- * tells nothing of it. */
+/* packs_moved - the frame of a row is not where it was found: a failed read there says nothing
+ * about it. */
 bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found)
 {
     pthread_mutex_lock(&p->lock);

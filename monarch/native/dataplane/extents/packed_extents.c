@@ -3,7 +3,7 @@
  *
  * Such an Extent comes into a file of its own in the Pool, wherever it comes from, and is
  * packed when it is complete and there is time. Until then it stays there, if it can. Later
- * its Blocks are decoded into such a file when they are asked for.
+ * its Blocks are decoded into such a file when they are requested.
  */
 #include "dataplane/extents/packed_extents.h"
 
@@ -62,8 +62,8 @@ bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
     return p->digests[row] != NULL;
 }
 
-/* extent_digests - the checksums of the Blocks of an Extent, all of which have come; NULL: they
- * are not known. No thread uses it any more. */
+/* extent_digests - returns the checksums of the Blocks of a complete Extent that no thread uses
+ * any more; NULL: they are not known. */
 const uint64_t *extent_digests(const struct partials *parts, uint32_t file,
                                uint32_t extent)
 {

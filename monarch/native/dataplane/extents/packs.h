@@ -27,7 +27,7 @@ struct unpacking { /* a frame that is being decoded */
     struct frame_head head;
     uint32_t lengths[FRAME_PIECES_MAX];
     uint32_t piece;  /* the next one */
-    uint64_t offset; /* where it stands in its segment */
+    uint64_t offset; /* in its segment */
     uint32_t tier;   /* of its segment */
     int fd;          /* the same; borrowed */
 };

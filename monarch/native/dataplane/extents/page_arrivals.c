@@ -31,7 +31,7 @@ static uint64_t size_of(const struct partials *parts, const struct partial *p)
     return parts->table->options.sizes[p->order.file];
 }
 
-struct part_of_block { /* Pages of one Block that have come */
+struct part_of_block { /* Pages of one Block that have arrived */
     uint32_t block, first, count;
     bool whole;
 };
@@ -97,8 +97,8 @@ static void set_digest(struct partial *p, uint32_t block, uint64_t digest)
     p->each[block / EXTENT_BLOCKS].digested |= 1u << block % EXTENT_BLOCKS;
 }
 
-/* note_changed - what follows from Pages or checksums of an Extent that have come; true: the
- * Extent is complete, of a File that will be READY. */
+/* note_changed - acts on Pages or checksums of an Extent that have arrived; true: the Extent is
+ * complete, of a File that will be READY. */
 static bool note_changed(struct partials *parts, struct partial *p, uint32_t extent,
                          bool was_whole)
 {
@@ -234,9 +234,8 @@ bool partial_extent_finished(struct partials *parts, struct partial *p, uint32_t
     return last;
 }
 
-/* partial_hand - gives Pages that are still claimed, or have come, to the thread that
- * listens: it asks their next source, or has their Extent completed. False: there are too
- * many. */
+/* partial_hand - passes Pages that are still claimed, or have arrived, to the listening thread: it
+ * asks their next source, or completes their Extent. False: its queue is full. */
 bool partial_hand(struct partials *parts, const struct monarch_order *order)
 {
     pthread_mutex_lock(&parts->lock);

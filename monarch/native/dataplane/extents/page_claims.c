@@ -106,7 +106,7 @@ static struct page_run widen(const struct partial *p, struct page_run part,
     return missing && extra * READ_BESIDE_PARTS <= asked ? wide : part;
 }
 
-/* claim_exact - the Pages of a request that the origin is asked for, and some beside them. */
+/* claim_exact - claims the Pages of a request for the origin, and some beside them. */
 static void claim_exact(struct partials *parts, struct partial *p, struct page_run part,
                         const struct claiming *how, struct page_claims *out)
 {

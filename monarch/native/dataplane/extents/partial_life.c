@@ -109,7 +109,7 @@ static void remove_files(struct partials *parts, struct partial *p)
         partial_leave_places(parts, p);
 }
 
-/* keep_digests - of a Replica that is READY, so that what peers get is what has come. */
+/* keep_digests - of a Replica that is READY: what peers get is checked by them. */
 static void keep_digests(struct partials *all, struct partial *p)
 {
     free(all->digests[p->large].blocks);
@@ -121,7 +121,7 @@ static void keep_digests(struct partials *all, struct partial *p)
 static void drop(struct partials *parts, struct partial *p)
 {
     set_ended(parts, p);
-    if (!job_stopping(parts->job)) /* else the report tells what there was */
+    if (!job_stopping(parts->job)) /* else the report still counts it */
         hide(p);
     if (p->status)
         remove_files(parts, p);
@@ -350,7 +350,7 @@ bool partial_ended(struct partials *parts, struct partial *p, int *status)
     return ended;
 }
 
-/* check - one of them; true: it is to be told that the File was written. */
+/* check - checks one of them; true: the File was written, which must be reported. */
 static bool check(struct partials *parts, struct partial *p)
 {
     uint32_t word = replica_load(parts->job->catalog, p->order.file);

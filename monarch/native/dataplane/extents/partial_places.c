@@ -60,8 +60,8 @@ static void forget_pages(struct partial *p, uint32_t extent)
 
 /* partial_hide_extent - no program finds Pages in the file of one Extent any more: the Tier
  * with that file. A program reads the count of `pieces` before it looks for Pages and after
- * it has read: so it must change when no Page is told any more, and before there can be
- * another file of the name, without its Pages. */
+ * it has read: so it must change after the last Page is hidden, and before another file can
+ * have the name, without its Pages. */
 uint32_t partial_hide_extent(struct partial *p, uint32_t extent)
 {
     uint32_t tier = partial_place(p, extent) & ~(uint32_t)PLACE_FILE;

@@ -1,5 +1,5 @@
-/* partial_rest.c - what partial Replicas lack, and who completes them: a Transfer for
- * programs that wait for all of a File, or fill, now or when peers can give more. */
+/* partial_rest.c - the rest of partial Replicas: a Transfer fetches it for programs that wait for
+ * all of a File; fill does, now or when peers have more. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -57,7 +57,7 @@ void partial_clear_postponed(struct partials *all, struct partial *p)
 }
 
 /* partial_abandon - no peer gives what it lacks: fill leaves it as it is until there is
- * news of peers, or a program asks for all of it. */
+ * news of peers, or a program requests all of it. */
 void partial_abandon(struct partials *parts, struct partial *p)
 {
     pthread_mutex_lock(&parts->lock);
@@ -90,7 +90,7 @@ void partial_postpone(struct partials *parts, struct partial *p)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_resume - a peer has given what was asked for: fill may go on with the File. */
+/* partial_resume - a peer has given what was requested: fill may go on with the File. */
 void partial_resume(struct partials *parts, uint32_t file)
 {
     int64_t large = presence_find(parts->job->flags, file);
@@ -258,9 +258,9 @@ static bool may_move(const struct partial *p)
     return may;
 }
 
-/* make_whole - gives a File in pieces the room for all of it: the Transfer of its rest gathers
- * it. Where there is no such room, programs are told; while a Transfer uses it, they ask
- * again. */
+/* make_whole - reserves the room for all of a File in pieces, so that the Transfer of its rest can
+ * assemble it. Without that room, programs fall back to the origin; while a Transfer uses the File,
+ * they ask again. */
 static void make_whole(struct partials *parts, struct partial *p)
 {
     uint32_t file = p->order.file;
@@ -313,8 +313,8 @@ bool partial_order_rest(struct partials *parts, uint32_t file,
     return p != NULL;
 }
 
-/* wake_refused - lets programs ask again for Extents that had no room: Pages of another one
- * have come, so that it may go. */
+/* wake_refused - lets programs ask again for Extents that had no room: Pages of another one have
+ * arrived, so that it can be evicted. */
 static void wake_refused(struct partials *parts)
 {
     struct pooled_extent one;
@@ -323,7 +323,7 @@ static void wake_refused(struct partials *parts)
                    INT_MAX);
 }
 
-/* partial_wake - wakes everybody who waits for Pages of an Extent. */
+/* partial_wake - wakes all threads that wait for Pages of an Extent. */
 void partial_wake(struct partials *parts, struct partial *p, uint32_t extent)
 {
     atomic_fetch_add_explicit(&p->changes[extent], 1, memory_order_release);

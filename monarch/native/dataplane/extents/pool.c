@@ -117,7 +117,7 @@ static bool is_awaited(const struct pool *p, const struct pooled *one, uint64_t 
     return false;
 }
 
-/* is_hinted - a program has said that it will open the File, which was read ahead. */
+/* is_hinted - the File was read ahead for a hint and is not opened yet. */
 static bool is_hinted(const struct pool *p, uint32_t file)
 {
     return p->claims && claims_due(p->claims, file) > 0;

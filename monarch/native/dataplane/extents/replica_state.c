@@ -82,8 +82,8 @@ void replica_state_wake(_Atomic uint32_t *words, uint32_t file)
     wake_watches(words);
 }
 
-/* replica_watches_wake - wakes the threads that poll: Blocks of a large File have come, or
- * will not. */
+/* replica_watches_wake - wakes the threads that poll: Blocks of a large File have arrived or
+ * failed. */
 void replica_watches_wake(const struct catalog *cat)
 {
     wake_watches(replica_word(cat, 0));
@@ -150,8 +150,8 @@ int monarch_state_change(uint32_t *words, uint32_t file, uint32_t seen, uint32_t
     return replica_state_change((_Atomic uint32_t *)words, file, &seen, next, wakes);
 }
 
-/* monarch_states_change - gives many Files a state, one by one, without waking anybody:
- * those whose words below the mask of the rule are what it says. Returns how many. */
+/* monarch_states_change - sets the state of all Files that match the rule (mask and value of their
+ * words), one by one, and wakes no waiter. Returns how many. */
 uint64_t monarch_states_change(uint32_t *words, const uint64_t *files, uint64_t n,
                                const struct monarch_rule *rule)
 {

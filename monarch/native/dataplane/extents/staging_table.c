@@ -1,5 +1,5 @@
-/* staging_table.c - decides for each File that is asked for where it goes, from whom it
- * comes, and whether it has room, without Python.
+/* staging_table.c - decides for each requested File its Tier, its Source, and whether it has
+ * room, without Python.
  *
  * Python writes the rows, one per Extent: a File of several Extents goes by its first.
  * It gives each Tier its capacity, which is the credit that is reserved from here, and
@@ -58,7 +58,7 @@ static int plain_first(struct table *t, const struct monarch_order *order, int t
     return pool;
 }
 
-/* wants_plain - it is not fill that asks for the File. */
+/* wants_plain - it is not fill that requests the File. */
 static bool wants_plain(const struct monarch_order *order)
 {
     return (order->kind & MONARCH_HINT) || !(order->kind & MONARCH_BACKGROUND);
@@ -266,7 +266,7 @@ static enum monarch_verdict begin_large(struct table *t, struct monarch_order *o
     return begin_reserved(t, order, seen);
 }
 
-/* table_begin_partly - begins a large File of which a program asks for Blocks, without an
+/* table_begin_partly - begins a large File of which a program requests Blocks, without an
  * order to copy all of it: an enum monarch_verdict. */
 int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out)
 {
@@ -337,7 +337,7 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     return begin_reserved(t, order, seen);
 }
 
-/* monarch_table_begin - begins the Transfer of a File that is asked for, if it is absent
+/* monarch_table_begin - begins the Transfer of a File that is requested, if it is absent
  * and has room: an enum monarch_verdict. Of the kind, MONARCH_BACKGROUND is set where no
  * program waits for a File because it is large. */
 int monarch_table_begin(struct table *t, uint32_t file, uint32_t kind,

@@ -43,7 +43,7 @@ struct table {
         uint32_t segments;      /* that have one */
     } last_pages[TIERS_MAX];
     uint64_t frames_ns[TIERS_MAX]; /* when a frame was begun or came last */
-    bool evicts[TIERS_MAX]; /* Replicas leave the Tier for Files that are asked for */
+    bool evicts[TIERS_MAX]; /* Replicas leave the Tier for Files that are requested */
     bool stays_full;        /* none could leave when a File was to be packed */
     uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
     uint64_t busy_since_ns; /* when in_flight was 0 last */
@@ -70,7 +70,7 @@ static inline bool table_is_pool(const struct table *t, uint32_t tier)
     return tier == t->options.tiers;
 }
 
-/* table_yields - no program waits for a File that is asked for in this way: it is large,
+/* table_yields - no program waits for a File that is requested in this way: it is large,
  * and read from the origin meanwhile. */
 static inline bool table_yields(const struct table *t, uint32_t file, uint32_t kind)
 {

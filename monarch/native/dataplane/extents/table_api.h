@@ -97,7 +97,7 @@ struct monarch_pack { /* a segment of an earlier job */
     uint64_t count;
 };
 
-/* What becomes of a File that is asked for. */
+/* What becomes of a File that is requested. */
 enum monarch_verdict {
     VERDICT_BEGUN = 0, /* the order is filled in, its room reserved */
     VERDICT_NOTHING,   /* it is being staged already, or refused */

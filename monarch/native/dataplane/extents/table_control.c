@@ -193,7 +193,7 @@ void monarch_table_account(struct table *t, uint32_t tier, struct monarch_accoun
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_fetched - what has come from a peer. */
+/* monarch_table_fetched - returns what was fetched from a peer. */
 void monarch_table_fetched(struct table *t, uint32_t peer, struct monarch_fetched *out)
 {
     pthread_mutex_lock(&t->lock);

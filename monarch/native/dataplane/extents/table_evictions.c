@@ -3,7 +3,7 @@
  */
 #include "dataplane/extents/table.h"
 
-/* monarch_table_evict - Replicas leave this Tier for Files that are asked for. */
+/* monarch_table_evict - Replicas leave this Tier for Files that are requested. */
 void monarch_table_evict(struct table *t, uint32_t tier)
 {
     pthread_mutex_lock(&t->lock);

@@ -100,7 +100,7 @@ bool table_packing_is_behind(struct table *t, uint32_t file)
     return behind;
 }
 
-/* table_count_again - a File may be asked for again: fill, which may have passed it over, looks
+/* table_count_again - a File may be requested again: fill, which may have passed it over, looks
  * at it once more if it is to be packed. */
 void table_count_again(struct table *t, uint32_t file)
 {
@@ -120,7 +120,7 @@ bool table_pool_is_short(struct table *t)
 }
 
 /* table_packing_tier - returns the packed Tier whose frames this node can use for a File that a peer
- * is asked for: where it goes, or will be packed, or another one; -1: none. */
+ * is requested: where it goes, or will be packed, or another one; -1: none. */
 int table_packing_tier(struct table *t, const struct monarch_order *order)
 {
     uint32_t file = order->file;

@@ -1,7 +1,7 @@
 /* table_pieces.c - the room of large Files: all of it in one Tier, or Extent by Extent.
  *
  * A File that this node keeps whole, and that one Tier has room for, has its room when it
- * begins. Of any other, each Extent has room when the first of its Blocks is asked for: what
+ * begins. Of any other, each Extent has room when the first of its Blocks is requested: what
  * is kept in a Tier, the rest in the Pool. There are also those that a packed Tier is to hold.
  */
 #include "dataplane/extents/table.h"

@@ -1,5 +1,5 @@
-/* table_sources.c - what the rows of the staging table say of a File or an Extent: whom to
- * ask for it, and what of it is kept. */
+/* table_sources.c - reads rows of the staging table: which peers have a File or an Extent, and
+ * what of it this node keeps. */
 #include "dataplane/extents/table.h"
 
 #include "dataplane/extents/order.h"
@@ -83,8 +83,7 @@ bool table_page_source(struct table *t, struct monarch_order *order)
     return may;
 }
 
-/* table_count_pages - counts bytes of a large File that have come from a peer, or
- * NO_PEER. */
+/* table_count_pages - counts bytes of a large File that were fetched from a peer, or NO_PEER. */
 void table_count_pages(struct table *t, uint32_t peer, uint64_t bytes)
 {
     pthread_mutex_lock(&t->lock);

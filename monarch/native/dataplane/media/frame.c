@@ -106,7 +106,7 @@ int frame_put(struct frame *f, const void *bytes, size_t n)
     return 0;
 }
 
-/* frame_length - how a piece stands in a frame: its bytes, and FRAME_RAW. */
+/* frame_length - returns the stored bytes of a piece, with FRAME_RAW if it is not compressed. */
 uint32_t frame_length(const struct frame *f, uint32_t piece)
 {
     uint32_t length;
@@ -125,8 +125,8 @@ void frame_finish(struct frame *f, const struct frame_head *head)
     memcpy(f->bytes, &own, sizeof(own));
 }
 
-/* frame_check - -EBADMSG unless a head, with the lengths behind it, is that of the File and
- * the codec of another one, and all pieces stand in what is stored. */
+/* frame_check - returns -EBADMSG unless a head and its lengths match the expected File and codec,
+ * and all pieces are within the stored bytes. */
 int frame_check(const struct frame_head *head, const uint32_t *lengths,
                 const struct frame_head *expected)
 {

@@ -1,4 +1,4 @@
-/* frame.h - a File in packed form: what stands in a pack file of a Tier.
+/* frame.h - a File in packed form, as pack files of a Tier contain it.
  *
  *   struct frame_head | u32 length of each piece | pieces
  *

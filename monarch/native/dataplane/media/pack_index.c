@@ -1,5 +1,5 @@
-/* pack_index.c - writes the index of a segment, and reads it: whatever stands in the file,
- * an index that is accepted names no byte outside of the frames, and none twice. */
+/* pack_index.c - writes and reads the index of a segment. Whatever the file contains, an accepted
+ * index names no byte outside of the frames, and none twice. */
 #include "dataplane/media/pack_index.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@ static uint64_t digest_of(const struct pack_tail *tail, const struct pack_list *
     return chain;
 }
 
-/* pack_index_write - puts the index behind the frames, which end at `at`; what else stands
- * there goes. */
+/* pack_index_write - writes the index behind the frames, which end at `at`, and truncates the file
+ * there. */
 int pack_index_write(int fd, uint64_t at, const struct pack_list *list)
 {
     struct pack_tail tail = {.count = list->count,
@@ -72,7 +72,7 @@ static bool is_plausible(const struct monarch_pack_entry *one)
     return one->bytes > least && one->bytes <= least + one->plain;
 }
 
-/* check - -EBADMSG unless all frames stand before `end`, one after the other. */
+/* check - returns -EBADMSG unless all frames lie before `end`, one after the other. */
 static int check(const struct pack_list *list, uint64_t end)
 {
     uint64_t at = 0, blocks = 0;

@@ -42,7 +42,7 @@ struct pack_tail {  /* the last bytes of a segment */
 
 _Static_assert(sizeof(struct pack_tail) == 32, "pack_tail");
 
-struct pack_list { /* what an index says */
+struct pack_list { /* the contents of an index */
     struct monarch_pack_entry *entries;
     uint64_t *digests; /* of the Blocks of the first large File, of the next one... */
     uint64_t count, blocks;

@@ -1,5 +1,5 @@
-/* pack_room.c - releases the room of frames that no File has any more: page by page, as soon
- * as nothing that is needed stands in one, and all of it when a segment is empty.
+/* pack_room.c - releases the room of frames that no File has any more: each page as soon as no
+ * live frame touches it, and all of it when a segment is empty.
  */
 #include "dataplane/media/pack_room.h"
 

@@ -1,5 +1,5 @@
-/* pack_verify.c - decodes a frame of a retained Tier and compares its checksum, for those who
- * look what is retained; no engine uses the segment. */
+/* pack_verify.c - decodes a frame of a retained Tier and compares its checksum, for
+ * `monarch stage --check`; no engine uses the segment. */
 #include "dataplane/media/pack_verify.h"
 
 #include <errno.h>

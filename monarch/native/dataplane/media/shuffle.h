@@ -1,7 +1,6 @@
 /* shuffle.h - groups the bytes of numbers: all first bytes, then all second ones, and so
- * on. Neighbouring numbers of an array are alike in their high bytes, which then stand in
- * runs that compress (the filter of HDF5 and Blosc; numbers by measurement:
- * `monarch codecs`). */
+ * on. Neighbouring numbers of an array have similar high bytes, which then form runs that
+ * compress (the filter of HDF5 and Blosc; `monarch codecs` measures the gain). */
 #ifndef MONARCH_SHUFFLE_H
 #define MONARCH_SHUFFLE_H
 

@@ -1,8 +1,8 @@
 /* peer_client_arrivals.c - takes what a peer sends: bytes of a File, or a frame of its pieces. They are compared
  * with the checksum or the seal of the peer, and go into a Replica.
  *
- * A frame is as the peer had it. Whether that is right, the checksum of the plain bytes tells when
- * they are decoded: at once, or, where this node keeps the File packed, when a program opens it.
+ * A frame is stored as the peer had it. Its plain bytes are checked when they are decoded: at once,
+ * or, where this node keeps the File packed, when a program opens it.
  */
 #include "dataplane/peers/peer_client.h"
 
@@ -276,7 +276,7 @@ static bool is_right(const struct receiver *r, const struct transfer *t,
     return t->sum.chain == head->digest;
 }
 
-/* take - takes what has come with a reply, if it is right. */
+/* take - keeps the bytes of a reply if they are right. */
 static int take(struct receiver *r, struct fetch *f, const struct coming *in,
                 const uint8_t *last)
 {
@@ -296,7 +296,7 @@ static int take(struct receiver *r, struct fetch *f, const struct coming *in,
     return 0;
 }
 
-/* publish - all plain bytes of a File have come. */
+/* publish - publishes a File of which all plain bytes have arrived. */
 static int publish(struct demand *d, struct transfer *t)
 {
     int rc = replica_file_verify(t);

@@ -74,9 +74,9 @@ static void end_reply(struct receiver *r, struct client_connection *c,
     c->in.of = NULL;
 }
 
-/* note_told - how far the peer has come with a File. A peer that goes on is not late with
- * Blocks: others of the File are asked for, too. */
-static void note_told(struct receiver *r, struct fetch *f, uint64_t told)
+/* note_reported - stores the progress that the peer reports for a File. A peer that progresses is
+ * not late with Blocks: it also serves others of the File. */
+static void note_reported(struct receiver *r, struct fetch *f, uint64_t told)
 {
     progress_store(r->demand->job->requests, f->transfer.order.file, (uint32_t)told);
     if (f->transfer.partial && told != f->told)
@@ -97,7 +97,7 @@ static int begin_reply(struct receiver *r, struct client_connection *c)
     if (!f->ended)
         fetch_set_pending(r, f, pending);
     if (pending && head->digest && !f->ended)
-        note_told(r, f, head->digest);
+        note_reported(r, f, head->digest);
     if (pending)
         return 0;
     if (head->status) {
@@ -378,8 +378,7 @@ bool client_silent(const struct receiver *r, const struct client_connection *c,
     return c->open && now >= c->heard_ns + r->options.react_ms * MS_NS;
 }
 
-/* is_late - no byte of the File has come in time, or the peer has sent nothing at
- * all. */
+/* is_late - no byte of the File has arrived in time, or nothing at all from the peer. */
 static bool is_late(const struct receiver *r, const struct client_connection *c,
                     const struct fetch *f, uint64_t now)
 {

@@ -81,7 +81,7 @@ struct frame_request fetch_request(struct receiver *r, struct fetch *f, uint64_t
     return request;
 }
 
-/* fetch_want - tells the peer that programs wait for what fill has requested. */
+/* fetch_want - returns a frame that raises a request of fill to one that programs wait for. */
 struct frame_request fetch_want(const struct receiver *r, const struct fetch *f)
 {
     const struct block_run range = {f->all.first, 1};
@@ -115,9 +115,9 @@ static bool was_damaged(const struct fetch *f, int status)
     return status == -EBADMSG && f->packing && f->transfer.partial->asks_plain;
 }
 
-/* is_needless - no program runs on this node, and the connection has ended: as the job ends,
- * nodes leave before all that programs have asked for ahead has come. Programs of other nodes
- * that wait ask again, which ends with -ENOTCONN if the peer is still in the table. */
+/* is_needless - no program runs on this node, and the connection has ended: when the job ends,
+ * nodes leave before all prefetched Files have arrived. Waiting programs of other nodes ask again,
+ * which ends with -ENOTCONN if the peer is still in the table. */
 static bool is_needless(struct demand *d, int status)
 {
     return (status == -ECONNRESET || status == -ECANCELED) && fill_paused(d);
@@ -146,7 +146,7 @@ static void go_on(struct demand *d, struct partial *p, const struct monarch_orde
         partial_abandon(d->partials, p);
 }
 
-/* fail - nothing of the partial Replica can be used any more; false: that is told already. */
+/* fail - gives up the partial Replica; false: that was reported already. */
 static bool fail(struct demand *d, struct partial *p, const struct monarch_order *from,
                  int status)
 {
@@ -223,7 +223,7 @@ uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t
 }
 
 /* fetch_set_pending - whether the peer has acknowledged a request and not begun its reply. Blocks of
- * fill that it reads first take nothing of the connections yet: others are asked for meanwhile. */
+ * fill that it reads first take nothing of the connections yet: others are requested meanwhile. */
 void fetch_set_pending(struct receiver *r, struct fetch *f, bool pending)
 {
     const struct monarch_order *order = &f->transfer.order;

@@ -90,7 +90,7 @@ static bool next_item(struct client_thread *t, struct item *out)
     return out->kind != NOTHING;
 }
 
-/* want_blocks - tells the peers that are asked for Blocks. */
+/* want_blocks - raises the requests for Blocks that programs wait for now. */
 static void want_blocks(struct client_thread *t, const struct page_want *wanted)
 {
     struct receiver *r = t->receiver;

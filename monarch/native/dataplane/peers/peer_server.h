@@ -24,8 +24,8 @@ struct pending_request {
     uint32_t failures;        /* of the File when the request came */
     int32_t status;           /* known already, or 0 */
     bool ready;               /* it was there when the request came */
-    uint32_t come;            /* how far the File has come, where it is for Blocks */
-    uint64_t acknowledged_ns; /* when the peer was last told that it is pending */
+    uint32_t come;            /* the progress of the File, where it is for Blocks */
+    uint64_t acknowledged_ns; /* when it was last acknowledged as pending */
 };
 
 struct reply { /* that is being sent */

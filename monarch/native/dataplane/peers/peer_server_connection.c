@@ -105,7 +105,7 @@ static void forward(struct server *s, struct pending_request *p, uint64_t now)
     reply_ask(s, p);
 }
 
-/* note_progress - Blocks are waited for as long as others of the File come. */
+/* note_progress - a request for Blocks waits as long as others of the File arrive. */
 static void note_progress(struct demand *d, struct pending_request *p, uint64_t now)
 {
     uint32_t come = progress_load(d->job->requests, p->asked.file);
@@ -178,8 +178,8 @@ static void begin_reply(struct server *s, struct server_connection *c, uint32_t 
     traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
 }
 
-/* acknowledge_due - the peer is to hear that a request is pending: at once, then when it has
- * heard nothing for a while. Of each large File it hears how far that has come. */
+/* acknowledge_due - a pending request must be acknowledged: at once, and again after a while
+ * without a frame. For a large File the frame carries the progress. */
 static bool acknowledge_due(const struct demand *d, const struct server_connection *c,
                             const struct pending_request *p, uint64_t now)
 {

@@ -215,8 +215,8 @@ static int read_all(int fd, uint8_t *buffer, size_t n, uint64_t offset)
     return (size_t)got == n ? 0 : -EIO;
 }
 
-/* check_extent - where the checksums of the Blocks are not known, because this node stages
- * the File whole, that of their Extent or its seal tells whether they are as they came. */
+/* check_extent - checks Blocks by the checksum or the seal of their Extent, where this node does
+ * not know their own, because it stages the File whole. */
 static int check_extent(struct demand *d, const struct pending_request *p, int fd,
                         uint8_t *buffer)
 {
@@ -331,7 +331,7 @@ bool reply_is_there(struct server *s, const struct pending_request *p, uint64_t 
     return partial_hold(d->partials, p->asked.file, frame_range(&p->asked), &held);
 }
 
-/* reply_is_ready - the node has what is asked for, in a form or another. */
+/* reply_is_ready - the node has what is requested, in a form or another. */
 bool reply_is_ready(struct server *s, const struct pending_request *p)
 {
     struct demand *d = s->demand;
@@ -342,7 +342,7 @@ bool reply_is_ready(struct server *s, const struct pending_request *p)
 }
 
 /* reply_ask - has the Blocks of a request brought, with those that the peer will ask for next. A File
- * that is not staged in part is asked for whole. */
+ * that is not staged in part is requested whole. */
 void reply_ask(struct server *s, const struct pending_request *p)
 {
     struct demand *d = s->demand;

@@ -11,7 +11,7 @@
 #include "shared/catalog.h"
 #include "shared/xxh3.h"
 
-/* frame_request_make - the request for a range, behind which nothing else will be asked for. */
+/* frame_request_make - the request for a range, behind which nothing else will be requested. */
 struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,
                                         uint32_t file, struct block_run range)
 {
@@ -76,8 +76,8 @@ static bool has_size(const struct catalog *cat, const struct frame_request *requ
     return request->packing && f->size > least && f->size <= least + plain;
 }
 
-/* frame_check_reply - -EPROTO unless it answers the request, with as many bytes as the
- * Catalog says. */
+/* frame_check_reply - returns -EPROTO unless it answers the request with the size in the
+ * Catalog. */
 int frame_check_reply(const struct catalog *cat, const struct frame_request *request,
                       const struct frame_reply *f)
 {
@@ -92,8 +92,8 @@ int frame_check_reply(const struct catalog *cat, const struct frame_request *req
     return has_size(cat, request, f) ? 0 : -EPROTO;
 }
 
-/* frame_range_digest - what the digest of a frame says of the plain bytes of a range: of a whole
- * Extent or some Blocks, whose own checksums are what nodes keep. */
+/* frame_range_digest - returns the digest of the plain bytes of a range in a frame: of a whole
+ * Extent, or the chained checksums of its Blocks, which nodes keep. */
 uint64_t frame_range_digest(bool whole, const uint8_t *bytes, size_t n)
 {
     uint64_t digests[FRAME_BLOCKS_MAX], chain = 0;

@@ -43,13 +43,13 @@ enum {
 enum {                    /* flags of a request */
        FRAME_UNASKED = 1, /* no program waits for it */
        FRAME_WANTED = 2,  /* no request: programs wait for these Blocks now */
-       FRAME_WHOLE = 4,   /* all Extents of the File are asked for, in their order */
+       FRAME_WHOLE = 4,   /* all Extents of the File are requested, in their order */
 };
 
 struct frame_request {
     uint32_t magic;
     uint8_t blocks; /* how many */
-    /* How many from the first on will be asked for: the origin is read for all at once. */
+    /* How many from the first on will be requested: the origin is read for all at once. */
     uint8_t wanted;
     uint8_t flags;
     uint8_t reserved;

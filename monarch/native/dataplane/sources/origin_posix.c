@@ -83,16 +83,16 @@ static int is_as_indexed(struct original *o, int fd, int sync)
     return same ? 0 : -ESTALE;
 }
 
-/* origin_same - -ESTALE unless the open File is what the Catalog says, as far as the client
- * knows: programs that read it see as much. */
+/* origin_same - returns -ESTALE unless the open File matches the Catalog, as far as the client
+ * knows: a program that reads it sees no more. */
 int origin_same(struct original *o, int fd)
 {
     return is_as_indexed(o, fd, AT_STATX_SYNC_AS_STAT);
 }
 
-/* origin_unchanged - after the copy: -ESTALE unless the File is as it was when it was
- * indexed. No time of change goes back, so that nothing has changed meanwhile; if it has
- * changed shortly before, the server itself says so. */
+/* origin_unchanged - after the copy: returns -ESTALE unless the File is as it was when it was
+ * indexed. Times of change never go back, so nothing has changed meanwhile; if it changed shortly
+ * before, the server itself is asked. */
 int origin_unchanged(struct original *o, int fd)
 {
     return is_as_indexed(o, fd,
@@ -100,8 +100,8 @@ int origin_unchanged(struct original *o, int fd)
 }
 
 /* is_cached - much of the source is in memory before this node reads it, so that others may use it.
- * Some pages are there where programs have read them before the agent; see read_through.c. Linux tells
- * since 6.5, and not everybody. */
+ * Some pages are there where programs have read them before the agent; see read_through.c. Needs
+ * cachestat(2): Linux 6.5, and not permitted to everybody. */
 static bool is_cached(const struct original *o, int fd)
 {
     struct {

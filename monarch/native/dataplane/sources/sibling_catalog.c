@@ -33,8 +33,8 @@ static bool has_read(int fd, void *out, size_t n, uint64_t at)
 
 /* ---- opening ------------------------------------------------------------------------ */
 
-/* open_segment - opens a segment of a run directory and copies its head. -EINVAL: it is none of
- * this user and version, or shorter than its head says. */
+/* open_segment - opens a segment of a run directory and copies its head. -EINVAL: it is of another
+ * user or version, or truncated. */
 static int open_segment(const char *path, void *head, size_t n, enum segment_kind kind)
 {
     struct stat st;

@@ -2,8 +2,8 @@
  * quarter or more is not needed are emptied: what is left in them is copied into another one.
  *
  * It has a thread of its own, which works only while no Transfer runs or waits, one frame at a
- * time. A frame stands at its old place until the copy is whole, so that a reader finds one of
- * them; who reads the old one while it goes looks again (repacking.c).
+ * time. A frame stays at its old place until the copy is whole, so that a reader finds one of
+ * them; a reader of the old one that fails looks again (packs_moved()).
  */
 #include "dataplane/transfers/compaction.h"
 

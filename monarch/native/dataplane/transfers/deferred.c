@@ -53,7 +53,7 @@ void deferred_free(struct deferred *d)
     free(d);
 }
 
-/* deferred_add - takes the bytes of a File that has come, instead of its publication. */
+/* deferred_add - keeps the bytes of a File that has arrived, instead of publishing it. */
 int deferred_add(struct transfers *ts, struct transfer *t)
 {
     struct deferred *d = ts->deferred;

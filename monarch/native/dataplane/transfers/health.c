@@ -19,7 +19,7 @@ static const uint64_t LATENCY_NS = SECOND_NS / 10000;
 
 enum {
     PIECE_MIN = 64 << 10,
-    SMALL_BYTES = 16 << 10,  /* of a read that tells the latency */
+    SMALL_BYTES = 16 << 10,  /* of a read that measures the latency */
     PIECE_FIRST = 256 << 10, /* of an origin whose rate is not known */
     PIECE_MAX = READ_CHUNKS_MAX * CHUNK_BYTES,
 };
@@ -46,7 +46,7 @@ void health_note_wait(struct transfer *t, bool waits)
     atomic_store_explicit(&t->turn.waits, waits, memory_order_relaxed);
 }
 
-/* piece_of - of a queue; 0 in it stands for the first piece. */
+/* piece_of - returns the piece of a queue; 0 means PIECE_FIRST. */
 static uint32_t piece_of(const struct root_queue *q)
 {
     uint32_t piece = atomic_load_explicit(&q->piece, memory_order_relaxed);

@@ -115,8 +115,8 @@ static size_t next_bytes(const struct transfer *t)
     return left < n ? left : n;
 }
 
-/* transfer_count_read - counts what the origin has given, before anybody can see the File
- * READY: the report never tells less than was staged. */
+/* transfer_count_read - counts bytes read from the origin before the File can be seen READY: the
+ * report never counts less than was staged. */
 void transfer_count_read(struct transfers *ts, struct transfer *t, uint64_t bytes)
 {
     t->spent.bytes += bytes;

@@ -1,6 +1,6 @@
 /* readers.c - tokens: how many Transfers of this node read the origin at once.
  *
- * The job has a number of tokens of which Python tells this node its part. A Transfer that
+ * The job has a number of tokens; Python sets the share of this node. A Transfer that
  * a program waits for takes one before its first read; the oldest comes first. Where none is
  * free it waits a little and then reads all the same: the origin always answers. A background
  * Transfer begins, and goes on, only while a token is free for which no program waits: the

@@ -196,14 +196,14 @@ static int give_name(struct transfers *ts, struct transfer *t)
     return t->file.named ? rename_named(t) : name_unnamed(ts, t);
 }
 
-/* compares - the Transfer has found the origin's file to be what the Catalog says. */
+/* compares - the Transfer has compared the origin's file with the Catalog. */
 static bool compares(const struct transfer *t)
 {
     return !transfer_is_local(t) && !(transfer_shares(t) && t->read.fd < 0);
 }
 
-/* make_ready - stores READY, if the order is still that of the File. A copy proves that
- * the Catalog says what the origin says; an adopted Replica does not. */
+/* make_ready - stores READY, if the order is still that of the File. A copy proves that the
+ * Catalog agrees with the origin; an adopted Replica does not. */
 static int make_ready(struct transfers *ts, struct transfer *t)
 {
     uint32_t file = t->order.file;

@@ -1,5 +1,4 @@
-/* reports.c - what Python is told: Files that it alone can judge, and Transfers that have
- * failed. */
+/* reports.c - queues for Python: Files that it alone can judge, and failed Transfers. */
 #include "dataplane/transfers/transfers.h"
 
 #include "dataplane/extents/table.h"
@@ -14,8 +13,8 @@ void report_file_locked(struct transfers *ts, uint32_t file)
     reports_signal(ts);
 }
 
-/* report_file - queues a File for Python once; dropped if the queue is full, because
- * who asks asks again. */
+/* report_file - queues a File for Python once; drops it if the queue is full, because programs ask
+ * again. */
 void report_file(struct transfers *ts, uint32_t file)
 {
     pthread_mutex_lock(&ts->lock);
@@ -55,9 +54,8 @@ void report_completion(struct transfers *ts, const struct monarch_completion *do
         reports_signal(ts);
 }
 
-/* report_tier - tells Python of an error of a packed Tier by which no Transfer fails: its File
- * stays where it is, or comes from elsewhere. Dropped if too much is not collected, as the
- * next error is told as well. */
+/* report_tier - reports an error of a packed Tier that fails no Transfer: its File stays where it
+ * is, or is read from elsewhere. Dropped if the queue is full: the next error is reported, too. */
 void report_tier(struct transfers *ts, const struct transfer *t, uint32_t tier,
                  int status)
 {

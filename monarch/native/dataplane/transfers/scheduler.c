@@ -258,7 +258,7 @@ void scheduler_want(struct transfers *ts, uint32_t file)
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* scheduler_want_pages - a program waits for Pages: what fill of another node has asked for
+/* scheduler_want_pages - a program waits for Pages: what fill of another node has requested
  * of them, and no thread has begun, goes on as demand. */
 void scheduler_want_pages(struct transfers *ts, const struct page_want *wanted)
 {

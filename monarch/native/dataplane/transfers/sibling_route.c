@@ -81,7 +81,7 @@ static bool may_share(const struct transfers *ts, const struct transfer *t)
            !table_is_pool(ts->table, t->order.tier) && !packing_applies(ts, t);
 }
 
-/* is_confirmed - the Catalog says what the origin says, as far as this job knows. */
+/* is_confirmed - the Catalog agrees with the origin, as far as this job knows. */
 static bool is_confirmed(const struct transfers *ts, const struct transfer *t)
 {
     uint32_t root = 0;

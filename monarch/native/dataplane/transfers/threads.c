@@ -1,8 +1,8 @@
 /* threads.c - how many threads an engine has: those that fill and a few programs need at
  * first, and more where programs would wait for one; and how those that copy are woken.
  *
- * Threads that copy sleep on a word in the requests segment that says whether one of them
- * is called. Whoever has work sets it, and wakes one of them if nobody else had set it. A
+ * Threads that copy sleep on a word in the requests segment that is set while one of them
+ * is called. A thread with new work sets it, and wakes one of them if it was not set. A
  * thread that is woken or is about to sleep clears it first and looks for work then, in
  * the slots and in the queues: so what was there when it was found set is seen, and there
  * is one thread on its way at a time, however many programs ask. If there is more work
@@ -109,8 +109,8 @@ void idle_call_all(struct transfers *ts)
         call_all(ts);
 }
 
-/* idle_answer - who answers a call looks for work afterwards, in the slots and in the
- * queues: calls are for whoever is first. */
+/* idle_answer - answers a call; the caller then looks for work in the slots and in the queues:
+ * a call is for the first thread that answers. */
 void idle_answer(struct transfers *ts)
 {
     atomic_exchange_explicit(called(ts), 0, memory_order_acq_rel);

@@ -158,7 +158,7 @@ struct transfers {
     uint32_t running; /* threads that have not ended */
 };
 
-/* hints_wait - programs have said what they will open: that comes before fill. */
+/* hints_wait - hints of programs are pending, which take precedence over fill. */
 static inline bool hints_wait(const struct transfers *ts)
 {
     return ts->unasked.of && ts->unasked.hints_wait(ts->unasked.of);
@@ -211,7 +211,7 @@ void parked_add(struct root_queue *q, struct transfer *t);
 struct root_queue *parked_oldest(const struct transfers *ts);
 struct transfer *parked_take_awaited(struct transfers *ts);
 
-/* readers.c - who may read the origin; the callers of the first three hold the lock */
+/* readers.c - tokens to read the origin; the callers of the first three hold the lock */
 bool readers_free(const struct transfers *ts);
 void readers_reserve(struct transfers *ts, struct transfer *t);
 void readers_give_back(struct transfers *ts, struct transfer *t);

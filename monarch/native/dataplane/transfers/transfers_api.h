@@ -1,4 +1,4 @@
-/* transfers_api.h - what Python says of Transfers, and is told of them. */
+/* transfers_api.h - the settings of Transfers, and their results for Python. */
 #ifndef MONARCH_TRANSFERS_API_H
 #define MONARCH_TRANSFERS_API_H
 
@@ -68,8 +68,8 @@ struct monarch_completion { /* of an order that has failed or is to be reported 
     uint32_t expired; /* 1: Python was silent, its File is absent and busy already */
     uint32_t pages;   /* how many Pages it was for; 0: for the whole File */
     uint32_t
-        alone; /* 1: it tells of the Tier, or of Pages that others bring now; the Transfer of
-                         the File goes on */
+        alone; /* 1: it is about the Tier, or about Pages that others bring now; the Transfer
+                         of the File continues */
     uint64_t bytes; /* read from the origin or received, also by a failed Transfer */
     uint64_t ns;    /* running time, without the time in which it was parked */
     uint64_t ended_ns;

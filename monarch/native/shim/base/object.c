@@ -25,7 +25,7 @@ static bool stat_instead(int dirfd, const char *path, int flags, struct stat *ou
 }
 
 /* look - fills in type, mode, links, identity, size and mtime; false: there is nothing,
- * or it may not be asked for. */
+ * or it may not be requested. */
 static bool look(int dirfd, const char *path, int flags, struct stat *out)
 {
     struct statx x;

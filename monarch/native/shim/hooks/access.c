@@ -35,7 +35,7 @@ static int granted(int dirfd, const char *path, int mode, int flags)
 }
 
 /* refused - the answer of access() to a name or descriptor; a Replica has other rights
- * than its File, which is asked for by the origin's path. */
+ * than its File, which is requested by the origin's path. */
 static int refused(int result, int dirfd, const char *path, int mode, int flags)
 {
     const struct segments *seg = result < 0 && errno == EACCES ? attach_for_marking()

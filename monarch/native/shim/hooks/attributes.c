@@ -195,7 +195,7 @@ ssize_t flistxattr(int fd, char *list, size_t size)
     return result;
 }
 
-/* ioctl_origin - asks the origin's file by a name that stands for it. */
+/* ioctl_origin - makes the call on the origin's file, opened by its path. */
 static int ioctl_origin(const char *origin, unsigned long request, void *argument)
 {
     int fd = sys_openat(AT_FDCWD, origin, O_RDONLY | O_NONBLOCK | O_CLOEXEC);

@@ -101,7 +101,7 @@ static void divide(struct child_env *l, const struct segments *seg, long n)
     l->preload = l->run + sizeof(RUN) + seg->run_bytes;
 }
 
-/* set_preload - whatever the program has asked for, then our library: others that
+/* set_preload - whatever the program has requested, then our library: others that
  * translate paths must have done so before it sees them. */
 static void set_preload(struct child_env *l, const char *old)
 {
@@ -174,7 +174,7 @@ static bool loadable(const struct segments *seg)
     join(join(path, seg->run), SHIM);
     int fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
     if (fd <
-        0) /* that this process can open no more says nothing of the next program */
+        0) /* this process may be out of descriptors; the next program need not be */
         return fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM;
     uid_t user = sys_geteuid();
     bool ours = sys_fstat(fd, &st) == 0 && (user == 0 || user == st.st_uid);
@@ -326,8 +326,8 @@ void child_begin(struct child_env *l, const char *name)
     l->slot = own;
 }
 
-/* child_failed - exec has come back: the process is what it was, or, after vfork, what
- * its parent is. The slot stays its own, since the agent may know it by now. */
+/* child_failed - exec has returned: the process is what it was, or, after vfork, what its parent
+ * is. It keeps the slot, which the agent may know by now. */
 void child_failed(struct child_env *l)
 {
     if (!l->slot)
@@ -336,8 +336,8 @@ void child_failed(struct child_env *l)
     process_resume(l->slot);
 }
 
-/* child_spawned - records a child of posix_spawn(), unless it has recorded itself; if
- * both did so at once, both slots say the same. */
+/* child_spawned - records a child of posix_spawn(), unless it has recorded itself; if both did so
+ * at once, both slots are equal. */
 void child_spawned(const struct child_env *l, pid_t pid, const char *name)
 {
     if (!l->seg || !name || own_slot(l, name) == &l->seg->counters->process[0] ||

@@ -1,5 +1,5 @@
-/* chosen.c - names that come without a call that tells them: libc chooses the names of
- * temporary files and directories, and sockets get theirs by their address. */
+/* chosen.c - names that are not an argument of the call: libc chooses the names of temporary
+ * files and directories, and sockets get theirs by their address. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>

@@ -35,8 +35,8 @@ struct origin_ask {   /* an exec that may have been refused for its Replica */
     errno = error;                          \
     return result;
 
-/* exec_origin - a Replica has no right to be executed: what a refused name or descriptor
- * of one stands for is started under the origin's path. Returns only if that fails. */
+/* exec_origin - executes the origin's file in place of a Replica, which may not be executed, given
+ * its refused name or descriptor. Returns only on failure. */
 __attribute__((noinline)) static int exec_origin(const struct origin_ask *ask)
 {
     const struct segments *seg = errno == EACCES ? attach_for_marking() : NULL;

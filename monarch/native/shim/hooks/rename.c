@@ -9,8 +9,8 @@
 #include "shim/base/sys.h"
 #include "shim/names/invalidate.h"
 
-/* refuses - the call would change what a Replica's name in its Tier stands for; it may be
- * removed, and is then read from the origin. */
+/* refuses - the call would put another file under a Replica's name in its Tier. Removing a Replica
+ * is allowed: its File is then read from the origin. */
 static bool refuses(int dirfd, const char *path)
 {
     const struct segments *seg = path ? attach_for_marking() : NULL;
@@ -22,7 +22,7 @@ static bool refuses(int dirfd, const char *path)
 
 struct named { /* what had a name before the call; mode 0: nothing */
     struct stat st;
-    int fd; /* stands for what has other names, too; below 0: nothing does */
+    int fd; /* of a file that has other names, too; below 0: none */
 };
 
 /* look - holds nothing that has one name only: NFS would rename instead of removing it. */

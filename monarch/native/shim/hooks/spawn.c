@@ -177,8 +177,7 @@ struct words {
     char *const *argv, *const *envp;
 };
 
-/* spawn_origin - a Replica has no right to be executed: what a refused name of one stands
- * for is started under the origin's path. */
+/* spawn_origin - starts the origin's file in place of a Replica, which may not be executed. */
 static int spawn_origin(pid_t *child, const char *path,
                         const posix_spawn_file_actions_t *actions,
                         const posix_spawnattr_t *attr, const struct words *w)

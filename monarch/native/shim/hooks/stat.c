@@ -91,7 +91,7 @@ static int from_catalog(int dirfd, const char *path, struct stat *out, bool foll
     return 0;
 }
 
-/* Returns what the Catalog says, if it does. */
+/* Returns the answer of the Catalog, if it has one. */
 #define ANSWER(call)          \
     int answer = call;        \
     if (answer != ASK_ORIGIN) \

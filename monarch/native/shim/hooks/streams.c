@@ -149,7 +149,7 @@ static void describe(struct dirent *out, const char *name, size_t n, uint64_t in
     out->d_name[n] = 0;
 }
 
-/* give - writes what stands at a place, and returns the next place; 0: nothing does. */
+/* give - writes the name at a place, and returns the next place; 0: there is none. */
 static uint64_t give(const struct stream *s, int fd, uint64_t place, struct dirent *out)
 {
     const struct directory *at = &s->at;

@@ -103,7 +103,7 @@ static bool settled(const struct directory *at)
 }
 
 /* unchanged - the directory is what the Catalog says; asked by a descriptor, or by a
- * path. Marks are read last: who creates a name sets them before. */
+ * path. Marks are read last: they are set before a name is created. */
 static bool unchanged(const struct directory *at, int fd, const char *path)
 {
     const struct segments *seg = at->seg;

@@ -130,7 +130,7 @@ static bool listed(const struct segments *seg, uint32_t root, const struct stat 
 }
 
 /* stands_above - one of the directories and links in a spelling of a root is this one;
- * where none is asked for, they are remembered. Where a mount hides the root from this
+ * where none is requested, they are remembered. Where a mount hides the root from this
  * process, only what the agent has found there counts: the rest is the mount's own. */
 static bool stands_above(const struct segments *seg, const struct spelling *s,
                          const struct stat *st)

@@ -262,8 +262,8 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
 #define YOUNG_NS 20000000ull      /* of a wait */
 #define YOUNG_SLICE_NS 2000000ull /* in which it asks again soon */
 
-/* awaits - Pages of the File may come: it is absent, or staged in part. Between the two it
- * is staging for a moment, and nothing of it is told yet. */
+/* awaits - Pages of the File may arrive: it is absent, or staged in part. Between the two it is
+ * staging for a moment, and none of its Pages are shown yet. */
 static bool awaits(const struct segments *seg, uint64_t file, uint32_t large,
                    uint64_t begun, uint64_t now)
 {
@@ -304,8 +304,8 @@ struct awaited { /* Pages of one Extent */
     bool requested;  /* just now */
 };
 
-/* wait_extent - waits for some Pages of one Extent; of a File that is whole meanwhile no
- * Pages are told any more. */
+/* wait_extent - waits for some Pages of one Extent; a File that became READY meanwhile shows no
+ * Pages any more. */
 static bool wait_extent(const struct segments *seg, uint64_t file, struct awaited *a)
 {
     const struct page_range *range = &a->range;

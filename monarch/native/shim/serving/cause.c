@@ -44,7 +44,7 @@ static int of_route(const struct segments *seg, const struct route *r, enum wher
 {
     const struct root *root = &seg->catalog->roots[r->root];
     if (where != ROUTE_FOUND && root->chosen)
-        return CAUSE_NONE; /* who names some files of a directory means no others */
+        return CAUSE_NONE; /* a list of some files of a directory means no others */
     if (!served)
         return COUNTER_origin_program;
     if (where == ROUTE_OUTSIDE)

@@ -254,7 +254,7 @@ static uint64_t piece_bytes(uint64_t at, uint64_t n)
 }
 
 /* serve - what of a range within the File a Replica gives: pieces in turn, of which those
- * behind the first are asked for at once. */
+ * behind the first are requested at once. */
 static uint64_t serve(const struct large *l, const struct iovec *pieces, int count,
                       uint64_t at, uint64_t n)
 {

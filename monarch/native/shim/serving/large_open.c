@@ -7,7 +7,7 @@
  * user has named.
  *
  * A File above cold_open.wait_max_whole is left to the origin without a request to copy it:
- * who maps it may need a small part of it only, and a copy of all of it would take the
+ * a mapping may need a small part of it only, and a copy of all of it would take the
  * bandwidth that these reads need. Background fill copies it in its turn.
  */
 #include "shim/serving/large_open.h"

@@ -1,14 +1,14 @@
-/* read_ahead.c - asks for Pages of a large File before they are read, as the descriptor is
- * read: in sequence, in equal steps, or in no order.
+/* read_ahead.c - requests Pages of a large File before they are read, by the pattern of the
+ * descriptor's reads: sequential, in equal steps, or random.
  *
- * What is remembered by the number of the descriptor is a hint: a wrong one costs the origin
+ * The pattern is kept by descriptor number and may be wrong after a close: that costs the origin
  * Pages that are read later, or never.
  */
 #include "shim/serving/large_reads.h"
 #include "shim/names/wait.h"
 
 enum {
-    STREAK_MIN = 2, /* reads in a row before anything is asked for */
+    STREAK_MIN = 2, /* reads in a row before anything is requested */
     STREAK_MAX = 16,
     WINDOW_MIN = 1 << 20,
     STEPS_AHEAD = 2, /* of reads in equal steps */
@@ -66,7 +66,7 @@ static void stride(const struct pattern *p, const struct large *l)
 }
 
 /* read_ahead_is_random - a read at this offset belongs to no sequence and to no equal steps, of which
- * more is asked for at once. */
+ * more is requested at once. */
 bool read_ahead_is_random(int fd, const struct large *l, uint64_t at)
 {
     const struct pattern *p = &patterns[fd];
