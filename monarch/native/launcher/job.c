@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* from_option - the name that --job gives. */
+/* from_option - the name in --job. */
 static bool from_option(const struct run *run, char to[NAME_BYTES_MAX + 1])
 {
     if (run->args.job)

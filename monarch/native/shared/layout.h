@@ -170,7 +170,7 @@ enum source {
 #define STATE_TIER(word) (((word) >> 4) & 0xfu)
 #define STATE_REASON(word) (((word) >> 8) & 0xfu)
 #define STATE_SOURCE(word) STATE_REASON(word)
-#define STATE_FIXED 0xfffu /* what STATE_WORD() gives */
+#define STATE_FIXED 0xfffu /* what STATE_WORD() sets */
 #define STATE_GENERATION 0x7ffff000u
 #define STATE_CONFIRMED 0x80000000u /* sticky: compared with the origin in this job */
 

@@ -23,11 +23,11 @@ static inline uint32_t progress_load(const struct requests *r, uint64_t file)
         file);
 }
 
-/* progress_store - notes what progress_load() is to give; 0: it waits for something. */
-static inline void progress_store(struct requests *r, uint64_t file, uint32_t come)
+/* progress_store - stores what progress_load() returns; 0: it waits for something. */
+static inline void progress_store(struct requests *r, uint64_t file, uint32_t progress)
 {
     atomic_store_explicit((_Atomic uint64_t *)&r->progress[file % WAITER_COUNTS],
-                          (file + 1) << 32 | come, memory_order_relaxed);
+                          (file + 1) << 32 | progress, memory_order_relaxed);
 }
 
 enum {

@@ -131,7 +131,7 @@ static bool hints_wait_for(const void *demand)
     return hints_wanted(demand);
 }
 
-/* may_hint - hints may begin a File, wherever it comes from. */
+/* may_hint - hints may begin a File, whatever its Source. */
 static bool may_hint(const void *demand)
 {
     const struct fetcher *f = &((const struct demand *)demand)->fetcher;

@@ -1,4 +1,4 @@
-/* orders.c - gives what the staging table has begun, and the lists of background fill, to
+/* orders.c - passes what the staging table has begun, and the lists of background fill, to
  * the threads that carry them out. */
 #include "dataplane/demand/demand.h"
 

@@ -135,7 +135,7 @@ static int publish(struct demand *d, struct transfer *t)
         rc = transfer_origin_unchanged(t);
         transfer_drop_pages(
             d->transfers, t, 0,
-            t->original.size); /* also what was read ahead and had come before */
+            t->original.size); /* also what was read ahead and had arrived before */
     }
     rc = rc ? rc : replica_file_verify(t);
     rc = rc ? rc : transfer_publish(d->transfers, t);

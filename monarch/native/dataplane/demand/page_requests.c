@@ -32,7 +32,7 @@ static bool begin_partly(struct demand *d, uint32_t file)
     }
 }
 
-/* is_for_peers - the order is for whole Blocks, as peers give them. */
+/* is_for_peers - the order is for whole Blocks, as peers send them. */
 static bool is_for_peers(const struct demand *d, const struct monarch_order *order)
 {
     uint32_t end = order->first_page + order->page_count;
@@ -136,10 +136,10 @@ void pages_resume(struct demand *d)
 {
     struct monarch_order order;
     while (d->partials->count && partial_take_handed(d->partials, &order)) {
-        bool come = order.tried == PAGES_HAVE_COME;
-        if (come ? order_push(d, &order) : pages_send(d, &order))
+        bool complete = order.tried == PAGES_PRESENT;
+        if (complete ? order_push(d, &order) : pages_send(d, &order))
             continue;
-        if (come)
+        if (complete)
             partial_finish_later(d->partials, order.file);
         else
             partial_release(d->partials, &order);

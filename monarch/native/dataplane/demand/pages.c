@@ -16,10 +16,10 @@ enum {
 
 /* ---- the Transfer ---------------------------------------------------------------- */
 
-/* has_come - an order for Pages that are present: only their Extent is completed. */
-static bool has_come(const struct transfer *t)
+/* has_arrived - an order for Pages that are present: only their Extent is completed. */
+static bool has_arrived(const struct transfer *t)
 {
-    return t->order.tried == PAGES_HAVE_COME;
+    return t->order.tried == PAGES_PRESENT;
 }
 
 static struct demand *demand_of(const struct transfers *ts)
@@ -35,7 +35,7 @@ static int check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
         return rc;
     t->pages.next = t->order.first_page;
     t->pages.end = t->order.first_page + t->order.page_count;
-    if (has_come(t))
+    if (has_arrived(t))
         t->pages.next = t->pages.end;
     table_busy(d->table, true);
     return transfer_check(ts, t, buffer);
@@ -47,7 +47,7 @@ static bool may_share(struct demand *d, const struct transfer *t, struct page_ru
 {
     const struct transfers *ts = d->transfers;
     return ts->siblings && ts->options.alone && !ts->sealer && !ts->options.retains &&
-           !has_come(t) && partial_is_untouched(d->partials, t->partial, own);
+           !has_arrived(t) && partial_is_untouched(d->partials, t->partial, own);
 }
 
 /* link_whole - links the File, unless a file for its Pages was created; no other Transfer creates one
@@ -275,7 +275,7 @@ static int complete(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     struct demand *d = demand_of(ts);
     int rc;
-    if (has_come(t))
+    if (has_arrived(t))
         return complete_come(d, t, buffer);
     if (t->order.page_count)
         return 0;

@@ -31,7 +31,7 @@ static uint32_t collect(struct demand *d, uint64_t *requests, uint32_t max)
     return n;
 }
 
-/* report_slots - gives Python what is requested in the slots; what its queue has no room
+/* report_slots - passes Python what is requested in the slots; what its queue has no room
  * for stays there. */
 static void report_slots(struct demand *d)
 {

@@ -152,7 +152,7 @@ void blocks_digest(const uint8_t *bytes, size_t n, uint64_t *out)
         *out++ = xxh3(bytes + at, n - at < BLOCK_BYTES ? n - at : BLOCK_BYTES, 0);
 }
 
-/* blocks_same - bytes from a Block on, CHUNK_BYTES at most, are what had come. */
+/* blocks_same - bytes from a Block on, CHUNK_BYTES at most, are as they arrived. */
 bool blocks_same(const struct partial *p, uint32_t first, const uint8_t *bytes,
                  size_t n)
 {

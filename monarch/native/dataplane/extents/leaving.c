@@ -62,7 +62,7 @@ bool leaving_in_use(int fd)
     return prove(fd) == IN_USE;
 }
 
-/* end - gives the room of a Replica back; false: it is in use. */
+/* end - frees the room of a Replica; false: it is in use. */
 static bool end(struct leaving *l, const struct left *one)
 {
     enum proof proof = prove(one->fd);

@@ -255,7 +255,7 @@ void partial_hand_complete(struct partials *parts, const struct monarch_order *f
     struct monarch_order order = *from;
     order.peer = NO_PEER;
     order.kind = (uint8_t)((from->kind & MONARCH_PARTLY) | MONARCH_ASKED);
-    order.tried = PAGES_HAVE_COME;
+    order.tried = PAGES_PRESENT;
     order.first_page = extent * EXTENT_PAGES;
     order.page_count = 1;
     if (!partial_hand(parts, &order))

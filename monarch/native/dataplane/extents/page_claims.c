@@ -4,7 +4,7 @@
  * bit. The origin is asked for the requested Pages and little else: a request is widened, to save
  * later ones, only while all that was read beside requests is at most a quarter of what was
  * requested of the Extent. Once four fifths of an Extent have been requested, the rest of it is
- * read, too. Peers give whole Blocks.
+ * read, too. Peers send whole Blocks.
  */
 #include <string.h>
 
@@ -237,7 +237,7 @@ uint32_t partial_find_next(struct partials *parts, struct partial *p, uint32_t f
 
 /* ---- ends ------------------------------------------------------------------------------ */
 
-/* partial_still_claimed - the Blocks of a claimed run that have not come: up to EXTENT_BLOCKS
+/* partial_still_claimed - the Blocks of a claimed run that have not arrived: up to EXTENT_BLOCKS
  * runs of Pages. */
 uint32_t partial_still_claimed(struct partials *parts, struct partial *p,
                                struct page_run run, struct page_run *out)

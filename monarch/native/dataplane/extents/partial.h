@@ -18,7 +18,7 @@ enum {
 };
 
 /* monarch_order.tried: all Pages of the Extent are present, and it has to be completed. */
-#define PAGES_HAVE_COME 0xff
+#define PAGES_PRESENT 0xff
 
 struct part_file { /* that is sparse, in one Tier */
     int fd;        /* or -1 */
@@ -128,7 +128,7 @@ struct page_claims {            /* of one range */
 
 struct claiming {     /* how to claim Pages */
     bool unasked;     /* no program waits for them */
-    bool blocks;      /* whole Blocks, as a peer gives them */
+    bool blocks;      /* whole Blocks, as a peer sends them */
     uint32_t widest;  /* Pages, a power of two: how far a request may be widened */
     uint32_t through; /* Pages that are present and may be read again between others */
 };

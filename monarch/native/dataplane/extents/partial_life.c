@@ -377,7 +377,7 @@ static uint32_t due(struct partial *p, bool condemned, struct monarch_order *out
     out->kind = MONARCH_ASKED | (p->order.kind & MONARCH_PARTLY);
     out->first_page = extent * EXTENT_PAGES;
     out->page_count = 1;
-    out->tried = unfinished ? PAGES_HAVE_COME : SOURCES_MAX; /* the origin */
+    out->tried = unfinished ? PAGES_PRESENT : SOURCES_MAX; /* the origin */
     return condemned || unfinished;
 }
 
@@ -412,7 +412,7 @@ static uint64_t give_up(struct partials *parts, struct partial *p, uint32_t reas
     return held;
 }
 
-/* partial_damaged - Blocks of a Replica are not what had come: a partial one is removed, and
+/* partial_damaged - Blocks of a Replica are not as they arrived: a partial one is removed, and
  * its File may be staged again; of a READY one Python hears. */
 void partial_damaged(struct partials *parts, uint32_t file, const struct held *held)
 {

@@ -98,7 +98,7 @@ void partial_give_up_extent(struct partials *parts, struct partial *p, uint32_t 
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_leave_places - gives the room of its Extents back; its sparse files are removed
+/* partial_leave_places - frees the room of its Extents; its sparse files are removed
  * already. */
 void partial_leave_places(struct partials *parts, struct partial *p)
 {

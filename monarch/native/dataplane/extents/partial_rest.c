@@ -56,7 +56,7 @@ void partial_clear_postponed(struct partials *all, struct partial *p)
                       (struct stage){p->completing, false, p->ended, p->abandoned});
 }
 
-/* partial_abandon - no peer gives what it lacks: fill leaves it as it is until there is
+/* partial_abandon - no peer has what it lacks: fill leaves it as it is until there is
  * news of peers, or a program requests all of it. */
 void partial_abandon(struct partials *parts, struct partial *p)
 {
@@ -157,7 +157,7 @@ static void next_large(struct partials *parts)
     parts->fetch_large = (parts->fetch_large + 1) % parts->count;
 }
 
-/* claim_fetch - claims the first Pages of an Extent that a peer is to give; false: there are none. */
+/* claim_fetch - claims the first Pages of an Extent that a peer is to send; false: there are none. */
 static bool claim_fetch(struct partials *parts, struct partial *p, uint32_t extent,
                         struct monarch_order *out)
 {
@@ -182,7 +182,7 @@ static bool claim_fetch(struct partials *parts, struct partial *p, uint32_t exte
     return true;
 }
 
-/* partial_next_fetch - an order for Pages that fill has a peer give, whatever Transfers of the origin
+/* partial_next_fetch - an order for Pages that fill has a peer send, whatever Transfers of the origin
  * there are: from one File after the other, Extent by Extent. It looks at so many and no more. */
 bool partial_next_fetch(struct partials *parts, struct monarch_order *out)
 {

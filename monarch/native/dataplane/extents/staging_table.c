@@ -230,7 +230,7 @@ static bool may_begin(uint32_t seen, uint32_t kind)
            (STATE_REASON(seen) == REASON_NO_ROOM && (kind & MONARCH_HINT));
 }
 
-/* begin_reserved - begins a File that has room; gives that back if another thread was
+/* begin_reserved - begins a File that has room; frees that if another thread was
  * faster. */
 static enum monarch_verdict begin_reserved(struct table *t, struct monarch_order *order,
                                            uint32_t seen)

@@ -230,7 +230,7 @@ void table_add_room(struct table *t, uint32_t tier, uint64_t bytes)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_round_pack - takes a page for a segment that begins, or gives it back: the file of a segment
+/* table_round_pack - takes a page for a segment that begins, or frees it: the file of a segment
  * has whole pages, and its frames fill the last one in part. The page is one beside the
  * capacity, as long as there are such, else it is reserved. False: no space is free. */
 bool table_round_pack(struct table *t, uint32_t tier, bool rounds)

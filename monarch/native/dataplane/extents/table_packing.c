@@ -18,9 +18,9 @@ static const uint64_t CROWDED_NS = 2 * SECOND_NS;
 bool table_will_be_restaged(struct table *t, uint32_t file)
 {
     pthread_mutex_lock(&t->lock);
-    bool comes = table_is_packed(t, file) || table_can_evict(t, file);
+    bool restaged = table_is_packed(t, file) || table_can_evict(t, file);
     pthread_mutex_unlock(&t->lock);
-    return comes;
+    return restaged;
 }
 
 /* table_is_due - a File in the Pool is to be packed: it stays there until then. */
@@ -242,7 +242,7 @@ int table_reserve_frame(struct table *t, uint32_t file, uint32_t extent)
     return tier;
 }
 
-/* table_give_frame - gives that room back. */
+/* table_give_frame - frees that room. */
 void table_give_frame(struct table *t, const struct monarch_order *order)
 {
     pthread_mutex_lock(&t->lock);

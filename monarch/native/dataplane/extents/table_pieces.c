@@ -41,9 +41,9 @@ static const struct monarch_table_row *rows_of(const struct table *t, uint32_t f
     return &t->rows[first];
 }
 
-/* goes - how many Extents of a File go to a destination. */
-static uint64_t goes(const struct table *t, uint32_t file,
-                     enum monarch_destination where)
+/* extents_for - returns how many Extents of a File have a destination. */
+static uint64_t extents_for(const struct table *t, uint32_t file,
+                            enum monarch_destination where)
 {
     uint64_t count, sum = 0;
     const struct monarch_table_row *rows = rows_of(t, file, &count);
@@ -68,19 +68,19 @@ int table_reserve_large(struct table *t, const struct monarch_order *order)
     bool whole = is_mapped(t, file) || order->kind & MONARCH_AWAITED;
     uint64_t need = footprint(t->options.sizes[file]);
     uint64_t all = t->options.first[file + 1] - t->options.first[file];
-    uint64_t kept = goes(t, file, DESTINATION_TIER), nowhere;
+    uint64_t kept = extents_for(t, file, DESTINATION_TIER), nowhere;
     int tier = -1;
     if (kept && !whole && table_extents_packed(t, file)) {
         table_set_pieces(t, file, true);
         return 0;
     }
-    nowhere = goes(t, file, DESTINATION_NOWHERE);
+    nowhere = extents_for(t, file, DESTINATION_NOWHERE);
     if (kept == all || (nowhere == all && table_can_evict(t, file))) {
         table_set_promised(t, file, false);
         tier = table_reserve_first(t, need);
         if (tier < 0)
             table_set_promised(t, file, kept > 0);
-    } else if (goes(t, file, DESTINATION_SPARE) == all) {
+    } else if (extents_for(t, file, DESTINATION_SPARE) == all) {
         tier = table_reserve_spare(t, need);
     }
     if (tier >= 0)
@@ -99,7 +99,7 @@ int table_make_whole(struct table *t, uint32_t file, bool takes)
     uint64_t need = footprint(t->options.sizes[file]);
     uint64_t all = t->options.first[file + 1] - t->options.first[file];
     pthread_mutex_lock(&t->lock);
-    bool kept = goes(t, file, DESTINATION_TIER) == all;
+    bool kept = extents_for(t, file, DESTINATION_TIER) == all;
     int tier = kept ? table_reserve_spare(t, need) : -1;
     if (tier >= 0 && !takes)
         t->accounts[tier].reserved -= need;
@@ -191,7 +191,7 @@ bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent, bool pack
     return takes;
 }
 
-/* table_give_extent - gives it back. */
+/* table_give_extent - frees it. */
 void table_give_extent(struct table *t, uint32_t file, uint32_t extent, uint32_t tier)
 {
     pthread_mutex_lock(&t->lock);

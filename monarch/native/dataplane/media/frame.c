@@ -96,7 +96,7 @@ int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n)
     return frame_added(f, packed, bytes, n);
 }
 
-/* frame_put - adds bytes of a frame as they come. -EMSGSIZE: there are too many. */
+/* frame_put - adds bytes of a frame as they arrive. -EMSGSIZE: there are too many. */
 int frame_put(struct frame *f, const void *bytes, size_t n)
 {
     if (n > f->room - f->used)

@@ -60,7 +60,7 @@ static inline size_t frame_least_bytes(uint64_t plain)
     return sizeof(struct frame_head) + frame_pieces(plain) * sizeof(uint32_t);
 }
 
-/* frame_end - where the next piece goes. */
+/* frame_end - where the next piece is written. */
 static inline uint8_t *frame_end(struct frame *f)
 {
     return f->bytes + f->used;

@@ -17,7 +17,7 @@ static uint64_t min(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* punch - gives pages back; 0 if the file system cannot. */
+/* punch - releases pages; 0 if the file system cannot. */
 static uint64_t punch(const struct pack_segment *s, uint64_t first, uint64_t end)
 {
     uint64_t n = (end - first) * ROOM_PAGE;

@@ -8,7 +8,7 @@
 struct pack_segment {
     int fd;
     uint32_t tier;
-    uint64_t bytes; /* where the next frame goes */
+    uint64_t bytes; /* where the next frame is written */
     uint64_t held;  /* of frames that Files have */
     uint64_t room;  /* that it takes: its frames and holes, without pages given back */
     uint32_t pending; /* frames that are being written */

@@ -91,7 +91,7 @@ static int libcrypto_add(const struct libcrypto *c, void *ctx, const void *bytes
     return added ? 0 : -ENOMEM;
 }
 
-/* libcrypto_end - ends a message and gives its tag. */
+/* libcrypto_end - ends a message and returns its tag. */
 static int libcrypto_end(const struct libcrypto *c, void *ctx, uint8_t *tag)
 {
     uint8_t rest[SEAL_TAG_BYTES];

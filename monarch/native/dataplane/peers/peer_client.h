@@ -36,10 +36,11 @@ struct queued_fetch { /* an order that has not begun */
 
 struct fetch { /* of a File, or of some Blocks of a large one */
     struct transfer transfer;
-    struct block_run all;           /* that it is to bring */
-    uint32_t next, came;            /* the next Block to request; Blocks received */
-    uint32_t packing, packing_tier; /* they may come packed so, see packs_id(); or 0 */
-    uint32_t open;                  /* requests without reply */
+    struct block_run all; /* that it is to bring */
+    uint32_t next, came;  /* the next Block to request; Blocks received */
+    uint32_t packing,
+        packing_tier; /* they may arrive packed so, see packs_id(); or 0 */
+    uint32_t open;    /* requests without reply */
     uint64_t began_ns, progress_ns;
     uint64_t told;    /* progress that the peer last reported for the File */
     uint64_t replica; /* of the peer, from which Extents were received; or 0 */
@@ -56,9 +57,9 @@ struct sent_request {
 };
 
 struct coming {              /* a reply with bytes */
-    struct sent_request *of; /* NULL: none comes */
+    struct sent_request *of; /* NULL: none arrives */
     struct frame_reply head;
-    uint64_t left; /* bytes that have not come */
+    uint64_t left; /* bytes that have not arrived */
 };
 
 struct client_connection {

@@ -1,7 +1,7 @@
 /* peer_client_fetch.c - the Source "peer": a Transfer of a File, or of claimed Blocks of a large one, asks
  * for them and ends; and the queue of the results for Python.
  *
- * Of a File that a peer does not give, Python decides what follows. Of Blocks, the next source is
+ * Of a File that a peer does not send, Python decides what follows. Of Blocks, the next source is
  * asked, and at last the origin; Python hears of it, but does not decide: programs wait for some
  * Blocks only.
  */
@@ -60,7 +60,7 @@ bool fetch_has_requests(const struct fetch *f)
 }
 
 /* fetch_request - the next request: for an Extent of a File, or a few Blocks, by the pieces of a
- * frame if they may come packed. */
+ * frame if they may arrive packed. */
 struct frame_request fetch_request(struct receiver *r, struct fetch *f, uint64_t id)
 {
     const struct monarch_order *order = &f->transfer.order;
@@ -123,7 +123,7 @@ static bool is_needless(struct demand *d, int status)
     return (status == -ECONNRESET || status == -ECANCELED) && fill_paused(d);
 }
 
-/* go_on - what of the claimed Blocks has not come is asked of the next source; what was for
+/* go_on - what has not arrived of the claimed Blocks is asked of the next source; what was for
  * fill, or is needless, is left. */
 static void go_on(struct demand *d, struct partial *p, const struct monarch_order *from,
                   int status, uint8_t next)

@@ -24,7 +24,7 @@ struct pending_request {
     uint32_t failures;        /* of the File when the request came */
     int32_t status;           /* known already, or 0 */
     bool ready;               /* it was there when the request came */
-    uint32_t come;            /* the progress of the File, where it is for Blocks */
+    uint32_t progress;        /* the progress of the File, where it is for Blocks */
     uint64_t acknowledged_ns; /* when it was last acknowledged as pending */
 };
 

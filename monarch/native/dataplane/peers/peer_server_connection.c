@@ -108,10 +108,10 @@ static void forward(struct server *s, struct pending_request *p, uint64_t now)
 /* note_progress - a request for Blocks waits as long as others of the File arrive. */
 static void note_progress(struct demand *d, struct pending_request *p, uint64_t now)
 {
-    uint32_t come = progress_load(d->job->requests, p->asked.file);
-    if (come != p->come)
+    uint32_t progress = progress_load(d->job->requests, p->asked.file);
+    if (progress != p->progress)
         p->since_ns = now;
-    p->come = come;
+    p->progress = progress;
 }
 
 /* reply_status - 0: the reply has bytes; -errno: it has none; or PENDING. */

@@ -2,7 +2,7 @@
  * File, also of one that still fills, or the pieces of a frame, without decoding them.
  *
  * The checksum and the seal of an Extent were made when it came. Blocks are compared with the
- * checksums that they had when they came, so that damage on this node goes no further, and are
+ * checksums that they had when they arrived, so that damage on this node goes no further, and are
  * sealed for this reply; so are frames, whose plain bytes the peer compares when it decodes them.
  */
 #include "dataplane/peers/peer_server.h"

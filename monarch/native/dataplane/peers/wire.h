@@ -71,7 +71,7 @@ struct frame_reply {
     uint64_t size;        /* bytes that follow */
     uint64_t
         digest; /* their chained xxh3, or 0 where seals replace it; with -EINPROGRESS
-                             how far the File has come, see progress.h, or 0 */
+                             the progress of the File, see progress.h, or 0 */
     uint64_t
         replica; /* differs between a Replica and a later one of the same File; or 0 */
     uint32_t ready;  /* FRAME_READY: the File was ready when the request came; else 0 */

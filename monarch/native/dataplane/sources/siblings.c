@@ -250,8 +250,8 @@ static bool beats(const struct sibling *one)
     return silent_ns(one) < SILENT_NS;
 }
 
-/* goes_first - a sibling that looks for a File, as this job may do now, reads it. */
-static bool goes_first(const struct siblings *s, const struct sibling *one)
+/* reads_first - a sibling that looks for a File, as this job may do now, reads it. */
+static bool reads_first(const struct siblings *s, const struct sibling *one)
 {
     return one->catalog.head.seg.generation < s->job->catalog->seg.generation;
 }
@@ -262,10 +262,10 @@ static bool is_read(const struct siblings *s, const struct sibling *one,
                     uint64_t number, dev_t dev)
 {
     uint32_t word = sibling_catalog_word(&one->catalog, number);
-    uint32_t come = sibling_catalog_progress(&one->catalog, number);
+    uint32_t progress = sibling_catalog_progress(&one->catalog, number);
     return STATE_OF(word) == REPLICA_STAGING && STATE_REASON(word) == REASON_NONE &&
-           has_tier(one, STATE_TIER(word), dev) && come &&
-           (come > PROGRESS_LOOKS || goes_first(s, one)) && beats(one);
+           has_tier(one, STATE_TIER(word), dev) && progress &&
+           (progress > PROGRESS_LOOKS || reads_first(s, one)) && beats(one);
 }
 
 /* take - opens the Replica that a sibling has READY. The same state word behind it proves that
@@ -330,16 +330,16 @@ static bool is_over(const struct siblings *s, const struct awaited *a, uint64_t 
 static bool await(const struct siblings *s, const struct awaited *a)
 {
     const struct sibling_catalog *c = &a->sibling->catalog;
-    uint32_t begun = sibling_catalog_word(c, a->number), come = 0;
+    uint32_t begun = sibling_catalog_word(c, a->number), progress = 0;
     uint64_t now = clock_ns(), moved = now;
     while (now - moved < SILENT_NS && !is_over(s, a, now)) {
-        uint32_t comes = sibling_catalog_progress(c, a->number);
+        uint32_t latest = sibling_catalog_progress(c, a->number);
         uint32_t seen = sibling_catalog_word(c, a->number);
         if (!is_read(s, a->sibling, a->number, a->sought->tier_dev) ||
             (seen ^ begun) & STATE_GENERATION)
             return true;
-        moved = comes != come ? now : moved;
-        come = comes;
+        moved = latest != progress ? now : moved;
+        progress = latest;
         sibling_catalog_wait(c, a->number, seen, SLICE_NS);
         now = clock_ns();
     }

@@ -1,4 +1,4 @@
-/* pace.c - what the origin gives: what fill follows, and what programs wait for.
+/* pace.c - measures the throughput of the origin and the waits of programs, which limit fill.
  *
  * Python reads the counts and decides how many background Transfers run at once: the
  * threads only count, under the lock of the Transfers.

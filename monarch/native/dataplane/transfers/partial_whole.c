@@ -38,7 +38,7 @@ static uint32_t whole_blocks(const struct partial *p, uint32_t extent)
     return bits & p->each[extent].digested;
 }
 
-/* move_run - moves Blocks; those that are damaged come again. */
+/* move_run - moves Blocks; damaged ones are fetched again. */
 static int move_run(struct transfers *ts, struct transfer *t, int from,
                     struct block_run run, uint8_t *buffer)
 {

@@ -120,7 +120,7 @@ void readers_enter(struct transfers *ts, struct transfer *t)
         count_without(ts->table);
 }
 
-/* readers_give_back - gives the token back, if it has one. */
+/* readers_give_back - returns the token, if it has one. */
 void readers_give_back(struct transfers *ts, struct transfer *t)
 {
     if (!t->turn.has_token)
@@ -129,7 +129,7 @@ void readers_give_back(struct transfers *ts, struct transfer *t)
     pthread_cond_broadcast(&ts->readers.freed);
 }
 
-/* readers_leave - gives the token back before the Transfer waits for others. */
+/* readers_leave - returns the token before the Transfer waits for others. */
 void readers_leave(struct transfers *ts, struct transfer *t)
 {
     if (!is_limited(ts))

@@ -160,7 +160,7 @@ static struct transfer *begin_order(struct transfers *ts, struct root_queue *q,
     return begin(ts, q, &w);
 }
 
-/* may_hint - hints may begin a File, wherever it comes from. */
+/* may_hint - hints may begin a File, whatever its Source. */
 static bool may_hint(const struct transfers *ts)
 {
     return hints_wait(ts) && ts->unasked.may_hint(ts->unasked.of);

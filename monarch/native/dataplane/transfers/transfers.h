@@ -96,8 +96,8 @@ struct slow_copy {
  * They are made under the lock. */
 struct unasked_work {
     void *of;
-    bool (*hints_wait)(const void *of); /* hints come before fill */
-    bool (*may_hint)(const void *of);   /* wherever the File comes from */
+    bool (*hints_wait)(const void *of); /* hints take precedence over fill */
+    bool (*may_hint)(const void *of);   /* whatever its Source */
     bool (*may_fill)(const void *of);
     bool (*next_fill)(void *of, struct monarch_order *out);
     const struct route *pages; /* of large Files; not under the lock */
@@ -234,7 +234,7 @@ uint32_t reports_take_completions(struct transfers *ts, struct monarch_completio
 /* A program that has been served is expected to ask again at once. */
 #define DEMAND_HOLD_NS (2 * MS_NS)
 
-/* pace.c - what the origin gives; the caller holds the lock, but for pace_chunk() */
+/* pace.c - the throughput of the origin; the caller holds the lock, but for pace_chunk() */
 uint32_t pace_background(const struct transfers *ts, uint64_t now);
 bool pace_is_full(const struct transfers *ts, uint32_t limit);
 bool pace_is_held_up(struct transfers *ts, const struct transfer *t);

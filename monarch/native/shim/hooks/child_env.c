@@ -79,7 +79,7 @@ void *child_room(struct child_env *l)
     return NULL;
 }
 
-/* child_end - gives that memory back, where the program was not started. */
+/* child_end - frees that memory, where the program was not started. */
 void child_end(struct child_env *l)
 {
     if (l->room_bytes > ON_STACK_MAX)

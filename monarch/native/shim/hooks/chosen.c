@@ -9,14 +9,14 @@
 #include "shim/names/invalidate.h"
 #include "shim/base/next.h"
 
-/* comes - before the call: the directory that holds the name gains one. */
-static void comes(const char *path)
+/* mark_before - before the call: marks the directory that gains a name. */
+static void mark_before(const char *path)
 {
     invalidate_path(attach_for_marking(), AT_FDCWD, path, CHANGE_CREATE, false);
 }
 
-/* came - after it: the path may lead to another directory by now. */
-static int came(const char *path, int result)
+/* mark_after - after it: the path may lead to another directory by now. */
+static int mark_after(const char *path, int result)
 {
     invalidate_created(attach_for_marking(), AT_FDCWD, path, result < 0 ? result : 0);
     return result;
@@ -24,57 +24,57 @@ static int came(const char *path, int result)
 
 int mkstemp(char *path)
 {
-    comes(path);
-    return came(path, NEXT(mkstemp)(path));
+    mark_before(path);
+    return mark_after(path, NEXT(mkstemp)(path));
 }
 
 int mkstemp64(char *path)
 {
-    comes(path);
-    return came(path, NEXT(mkstemp64)(path));
+    mark_before(path);
+    return mark_after(path, NEXT(mkstemp64)(path));
 }
 
 int mkostemp(char *path, int flags)
 {
-    comes(path);
-    return came(path, NEXT(mkostemp)(path, flags));
+    mark_before(path);
+    return mark_after(path, NEXT(mkostemp)(path, flags));
 }
 
 int mkostemp64(char *path, int flags)
 {
-    comes(path);
-    return came(path, NEXT(mkostemp64)(path, flags));
+    mark_before(path);
+    return mark_after(path, NEXT(mkostemp64)(path, flags));
 }
 
 int mkstemps(char *path, int tail)
 {
-    comes(path);
-    return came(path, NEXT(mkstemps)(path, tail));
+    mark_before(path);
+    return mark_after(path, NEXT(mkstemps)(path, tail));
 }
 
 int mkstemps64(char *path, int tail)
 {
-    comes(path);
-    return came(path, NEXT(mkstemps64)(path, tail));
+    mark_before(path);
+    return mark_after(path, NEXT(mkstemps64)(path, tail));
 }
 
 int mkostemps(char *path, int tail, int flags)
 {
-    comes(path);
-    return came(path, NEXT(mkostemps)(path, tail, flags));
+    mark_before(path);
+    return mark_after(path, NEXT(mkostemps)(path, tail, flags));
 }
 
 int mkostemps64(char *path, int tail, int flags)
 {
-    comes(path);
-    return came(path, NEXT(mkostemps64)(path, tail, flags));
+    mark_before(path);
+    return mark_after(path, NEXT(mkostemps64)(path, tail, flags));
 }
 
 char *mkdtemp(char *path)
 {
-    comes(path);
+    mark_before(path);
     char *made = NEXT(mkdtemp)(path);
-    came(path, made ? 0 : -1);
+    mark_after(path, made ? 0 : -1);
     return made;
 }
 
@@ -100,6 +100,6 @@ int bind(int fd, const struct sockaddr *address, socklen_t bytes)
     socket_path(given, bytes, path);
     if (!path[0])
         return NEXT(bind)(fd, address, bytes);
-    comes(path);
-    return came(path, NEXT(bind)(fd, address, bytes));
+    mark_before(path);
+    return mark_after(path, NEXT(bind)(fd, address, bytes));
 }

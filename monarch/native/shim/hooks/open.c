@@ -1,4 +1,4 @@
-/* open.c - the open family, and descriptors that come in other ways. */
+/* open.c - the open family, and descriptors that are received in other ways. */
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* rename.c - names that come, go or change: marked before, or where it worked. */
+/* rename.c - creates, removes and renames names: marked before the call, or when it worked. */
 #include <errno.h>
 #include <fcntl.h>
 
@@ -57,7 +57,7 @@ static void leave(struct named *n, bool taken)
         sys_close(n->fd);
 }
 
-/* A name that goes is marked before the call; and after, because a link on the way to it
+/* A removed name is marked before the call; and after, because a link on the way to it
  * may have been led elsewhere meanwhile. A directory does not go in this way, and its mark
  * would take the root with it. */
 #define GONE(at, path, call)                                                 \
@@ -79,7 +79,7 @@ static bool moves(const struct stat *from, const struct stat *to, unsigned flags
            (bool)S_ISDIR(from->st_mode) == (bool)S_ISDIR(to->st_mode);
 }
 
-/* Two names, of which the first goes and the second is replaced. */
+/* Two names: the first is removed and the second replaced. */
 #define MOVES(from_at, from, to_at, to, flags, call)                              \
     if (refuses(from_at, from) || refuses(to_at, to))                             \
         return -1;                                                                \
@@ -109,7 +109,7 @@ static bool moves(const struct stat *from, const struct stat *to, unsigned flags
         invalidate_object(seg, at, path, &before, CHANGE_NAME);            \
     return result;
 
-/* A name that comes marks its directory before; after, what the Catalog had there. */
+/* A new name marks its directory before; after, what the Catalog had there. */
 #define COMES(at, path, call)                                              \
     invalidate_path(attach_for_marking(), at, path, CHANGE_CREATE, false); \
     int result = call;                                                     \

@@ -21,7 +21,7 @@ enum {
     WAYS = 8, /* addresses in one cache line */
 };
 
-/* Places in a stream, as telldir() gives them: the dots, and behind them those of the names in
+/* Places in a stream, as telldir() returns them: the dots, and behind them those of the names in
  * the arena, counted from the first one. */
 enum { PLACE_SELF, PLACE_PARENT, PLACE_NAMES };
 
@@ -136,7 +136,7 @@ static uint64_t parent_inode(const struct directory *at, int fd)
     return told ? st.st_ino : e->ino; /* the root of a file system is its own parent */
 }
 
-/* describe - writes one name, as readdir() gives it. */
+/* describe - writes one name, as readdir() returns it. */
 static void describe(struct dirent *out, const char *name, size_t n, uint64_t ino,
                      uint32_t mode, uint64_t next)
 {
@@ -149,8 +149,9 @@ static void describe(struct dirent *out, const char *name, size_t n, uint64_t in
     out->d_name[n] = 0;
 }
 
-/* give - writes the name at a place, and returns the next place; 0: there is none. */
-static uint64_t give(const struct stream *s, int fd, uint64_t place, struct dirent *out)
+/* put_name - writes the name at a place, and returns the next place; 0: there is none. */
+static uint64_t put_name(const struct stream *s, int fd, uint64_t place,
+                         struct dirent *out)
 {
     const struct directory *at = &s->at;
     const struct entry *own = index_entry(at->ix, at->entry);
@@ -184,7 +185,7 @@ static bool read_on(struct stream *s, DIR *dir, struct dirent *out, bool *gone)
         return false;
     }
     do {
-        next = give(s, fd, place, out);
+        next = put_name(s, fd, place, out);
     } while (next && !atomic_compare_exchange_weak_explicit(&s->place, &place, next,
                                                             memory_order_relaxed,
                                                             memory_order_relaxed));

@@ -239,7 +239,7 @@ static bool freed(const struct identity *id)
 }
 
 /* take_changes - what a marked File's inode says now; size and blocks stay those of the
- * bytes that the descriptor gives. */
+ * bytes that the descriptor reads. */
 static void take_changes(const struct identity *id, const struct stat *replica,
                          struct stat *out)
 {

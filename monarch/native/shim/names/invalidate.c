@@ -15,7 +15,7 @@
 #include "shared/mountinfo.h"
 #include "shim/base/sys.h"
 
-/* last_name - splits a path: the length of what comes before its last name. */
+/* last_name - splits a path: the length of what precedes its last name. */
 static size_t last_name(const char *path)
 {
     size_t n = strlen(path);
@@ -76,7 +76,7 @@ static void invalidate_holder(const struct segments *seg, int dirfd, const char 
     uint32_t root, directory;
     if (!stat_holder(dirfd, path, &st))
         return;
-    if (seg->changes) /* its times show that a name comes or goes */
+    if (seg->changes) /* its times show that a name is added or removed */
         mark_object(seg, &st, CHANGE_TIMES);
     if (!route_directory(seg, st.st_dev, st.st_ino, &root, &directory))
         return;

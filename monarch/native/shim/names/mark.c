@@ -154,7 +154,7 @@ bool mark_seen(const struct segments *seg, uint32_t root, const struct index *ix
                                 memory_order_acquire);
 }
 
-/* mark_parent - a name comes or goes in the directory that holds the routed path. */
+/* mark_parent - a name is added to or removed from the directory that holds the routed path. */
 static void mark_parent(const struct segments *seg, const struct route *r)
 {
     size_t n = r->rel_bytes;

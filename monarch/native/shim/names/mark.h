@@ -11,7 +11,7 @@ enum change {
     CHANGE_HINT,   /* the same of what had a name: a new file may have it by now */
     CHANGE_RIGHTS, /* mode, owner, attributes */
     CHANGE_TIMES,
-    CHANGE_NAME,   /* the name goes, or means something else from now on */
+    CHANGE_NAME,   /* the name is removed, or means something else from now on */
     CHANGE_CREATE, /* a name that may not be there yet */
 };
 

@@ -93,7 +93,7 @@ void wait_leave(const struct segments *seg, uint64_t file)
         ring(seg);
 }
 
-/* wait_is_alone - no other node gives Pages, so that the origin may be read instead of waiting. */
+/* wait_is_alone - no other node sends Pages, so that the origin may be read instead of waiting. */
 bool wait_is_alone(const struct segments *seg)
 {
     return atomic_load_explicit((_Atomic uint32_t *)&seg->requests->alone,
@@ -216,13 +216,13 @@ static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
     return !asks || wait_request(seg, file);
 }
 
-/* progresses - the Transfer of the File has gone on since `come` was noted. */
-static bool progresses(const struct segments *seg, uint64_t file, uint32_t *come)
+/* progresses - the Transfer of the File has gone on since `progress` was noted. */
+static bool progresses(const struct segments *seg, uint64_t file, uint32_t *progress)
 {
     uint32_t now = progress_load(seg->requests, file);
-    bool moved = now && now != *come;
+    bool moved = now && now != *progress;
     if (moved)
-        *come = now;
+        *progress = now;
     return moved;
 }
 
@@ -236,7 +236,7 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
     if (atomic_load_explicit(memory, memory_order_relaxed) == file + 1)
         return 0;
     uint64_t begun = now_ns(), passed = 0, moved = 0;
-    uint32_t come = progress_load(seg->requests, file);
+    uint32_t progress = progress_load(seg->requests, file);
     do {
         uint32_t word = replica_load(seg->catalog, file);
         if (STATE_OF(word) == REPLICA_READY) {
@@ -249,7 +249,7 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
         slice(replica_word(seg->catalog, file), word,
               seg->catalog->cold_timeout_ns - (passed - moved));
         passed = now_ns() - begun;
-        if (progresses(seg, file, &come))
+        if (progresses(seg, file, &progress))
             moved = passed;
     } while (passed - moved < seg->catalog->cold_timeout_ns);
     *why = COUNTER_origin_timeout;

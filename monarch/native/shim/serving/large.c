@@ -291,7 +291,7 @@ static void counted_read(uint64_t n, uint64_t served)
         count(COUNTER_bytes_read_origin, n - served);
 }
 
-/* read_rest - what no Replica gives, by the origin's own read. */
+/* read_rest - what no Replica has, by the origin's own read. */
 static long read_rest(int fd, const struct iovec *pieces, int count, uint64_t at,
                       uint64_t n, uint64_t served)
 {

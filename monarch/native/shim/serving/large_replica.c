@@ -84,8 +84,8 @@ bool replica_ready(const struct large *l)
     return STATE_OF(replica_load(l->seg->catalog, l->file)) == REPLICA_READY;
 }
 
-/* has_come - waits for Pages that are missing; false: they will not come. */
-static bool has_come(const struct large *l, const struct page_range *range)
+/* await_missing - waits for missing Pages; false: they will not arrive. */
+static bool await_missing(const struct large *l, const struct page_range *range)
 {
     if (replica_ready(l))
         return true;
@@ -107,6 +107,7 @@ bool replica_await(const struct large *l, const struct page_range *range,
 {
     if (replica_there(l, range, r))
         return true;
-    return has_come(l, range) && (replica_there(l, range, r) ||
-                                  (replica_ready(l) && replica_there(l, range, r)));
+    return await_missing(l, range) &&
+           (replica_there(l, range, r) ||
+            (replica_ready(l) && replica_there(l, range, r)));
 }

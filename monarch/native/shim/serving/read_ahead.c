@@ -42,7 +42,7 @@ static uint64_t window(uint32_t streak)
     return bytes < WINDOW_MAX ? bytes : WINDOW_MAX;
 }
 
-/* follow - asks for what comes behind a sequence, half a window at a time. */
+/* follow - requests what follows a sequence, half a window at a time. */
 static void follow(struct pattern *p, const struct large *l)
 {
     uint64_t wide = window(p->streak), to = p->end + wide;
