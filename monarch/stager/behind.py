@@ -1,7 +1,7 @@
 """Files behind links to directories outside a dataset: fill stages them on demand only.
 
-A link may bring far more than its dataset holds. So background fill leaves the files
-behind it until a program has opened one of them, and stages those of the dataset first.
+A link may add far more data than its dataset holds. So background fill stages the
+dataset's own files first, and those behind a link only after a program opened one.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Files = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
 
 OWN: Final = 0
-"""The group of Files with a name of their own in a dataset."""
+"""The group of Files that have a name of their own in a dataset."""
 LOOK_S: Final = 1.0
-"""The time between two looks for opened Files, each of which takes up to 10 ms."""
+"""The time between two searches for opened Files; a search takes up to 10 ms."""
 
 
 class Behind:
-    """Which Files fill leaves for now.
+    """The Files that fill does not stage for now.
 
     Args:
         groups: for each File OWN, or the number of the link that leads to it.
         links: the paths of these links, the first of which is number 1.
-        clock: seconds that never go back.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Behind:
         self._closed.clear()
 
     def note_opened(self, in_state: Callable[[ReplicaState], Mask]) -> bool:
-        """Look for Files that programs have opened; return whether fill may do more.
+        """Search for opened Files; return whether fill may stage more.
 
         Args:
             in_state: returns which Files are in a state.

@@ -1,7 +1,7 @@
 """The circuit breaker of a peer: whether requests go to it.
 
-It is a value that `after` turns into the next one by a table. It looks at no clock: the
-caller says what time it is.
+It is a value that `after` turns into the next one by a table. It reads no clock: the
+caller passes the time.
 """
 
 from dataclasses import dataclass, replace
@@ -9,17 +9,17 @@ from enum import Enum
 from typing import Final
 
 FAILURES_MAX: Final = 3
-"""How many failures in a row open the breaker; one lost frame does not."""
+"""The number of failures in a row that opens the breaker; one lost frame does not."""
 PAUSE_FIRST_S: Final = 1.0
-"""How long a peer is not asked at first; each failed trial doubles it."""
+"""The first pause without requests to a peer; each failed trial doubles it."""
 PAUSE_MAX_S: Final = 30.0
-"""The longest pause: how late a peer that has recovered is found at worst."""
+"""The longest pause: the longest time until a recovered peer is noticed."""
 TRIAL_MAX_S: Final = 10.0
-"""A trial without an end counts as failed after this."""
+"""A trial that has not ended after this time counts as failed."""
 
 
 class State(Enum):
-    """Whether a peer is asked."""
+    """Whether requests are sent to a peer."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -27,7 +27,7 @@ class State(Enum):
 
 
 class PeerEvent(Enum):
-    """What happens to the breaker of a peer."""
+    """An event of the breaker of a peer."""
 
     SUCCESS = "the peer answered in time"
     FAILURE = "it failed, or was late"
@@ -38,7 +38,7 @@ class PeerEvent(Enum):
 
 
 class Step(Enum):
-    """What a transition does to the counts of a breaker."""
+    """The effect of a transition on the counts of a breaker."""
 
     KEEP = "nothing"
     COUNT = "count one more failure in a row"
@@ -56,7 +56,7 @@ TRANSITIONS: Final = {
     (State.CLOSED, PeerEvent.GONE): (State.OPEN, Step.PAUSE),
     (State.CLOSED, PeerEvent.BACK): (State.CLOSED, Step.KEEP),
     (State.CLOSED, PeerEvent.DUE): (State.CLOSED, Step.KEEP),
-    # Answers to what was asked before it opened come late and prove nothing.
+    # Late answers to requests sent before it opened prove nothing.
     (State.OPEN, PeerEvent.SUCCESS): (State.OPEN, Step.KEEP),
     (State.OPEN, PeerEvent.FAILURE): (State.OPEN, Step.KEEP),
     (State.OPEN, PeerEvent.LAST_FAILURE): (State.OPEN, Step.KEEP),
@@ -78,8 +78,8 @@ class Breaker:
     """The circuit breaker of one peer.
 
     Args:
-        failures: how many came in a row while it was closed.
-        pause_s: how long the present, or the next, pause is.
+        failures: the number of failures in a row while it was closed.
+        pause_s: the length of the current or the next pause.
         since_s: when the pause or the trial began.
     """
 
@@ -93,15 +93,15 @@ WELL: Final = Breaker()
 """The breaker of a peer that answers: the same object each time."""
 
 NEVER_SEEN: Final = Breaker(State.OPEN, since_s=-float("inf"))
-"""The breaker of a peer to which there was no connection yet."""
+"""The breaker of a peer that has not been connected yet."""
 
 
 def ask(breaker: Breaker, now_s: float) -> tuple[bool, Breaker]:
     """Return whether a request may go to the peer now, and the breaker after it.
 
-    Of an open breaker whose pause is over, one request is let through as a trial; the
-    others go elsewhere until it has ended. A trial of a dead peer takes a time-out, so
-    no program should wait for it.
+    When the pause of an open breaker is over, it lets one request through as a trial;
+    the others go elsewhere until the trial has ended. A trial of a dead peer lasts
+    until the time-out, so no program should wait for it.
     """
     if breaker.state is State.CLOSED:
         return True, breaker

@@ -1,4 +1,4 @@
-"""The room of the Tiers and the Pool, and what the end of a Transfer means for it."""
+"""The capacity of the Tiers and the Pool, and how failed Transfers affect it."""
 
 import errno
 import logging
@@ -22,10 +22,10 @@ FILE_FAILURES_MAX: Final = 2
 LACKS: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN}
 )
-"""What the node lacks for a moment: no fault of a File, a Tier or the origin."""
+"""Temporary shortages of the node: no fault of a File, a Tier or the origin."""
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-# Errors of one copy, on a Tier that works.
+# Errors of one copy on a working Tier.
 _ONE_COPY: Final = frozenset({errno.EBADMSG, errno.EEXIST, errno.ESTALE})
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM})
 _CHANGED: Final = frozenset({errno.ESTALE, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -35,7 +35,7 @@ log = logging.getLogger("monarch.stager")
 
 
 class FileOutcome(Enum):
-    """What happens to a File after a Transfer."""
+    """The action on a File after a Transfer."""
 
     CHANGED = "it differs from the Catalog, and is not served any more"
     RESTART = "order it again at once: the fault was the Tier's"
@@ -46,7 +46,7 @@ class FileOutcome(Enum):
 
 
 class TierOutcome(Enum):
-    """What happens to a Tier after a Transfer."""
+    """The action on a Tier after a Transfer."""
 
     UNCHANGED = "nothing"
     FULL = "it takes no more than it holds"
@@ -59,7 +59,7 @@ class TransferEnd:
 
     Args:
         status: a negative errno.
-        at_tier: whether the failing call was one on the Tier, not on the Origin.
+        at_tier: whether the call that failed was on the Tier, not on the Origin.
         adoption: whether an existing Replica was being verified.
     """
 
@@ -69,7 +69,7 @@ class TransferEnd:
 
 
 def footprint(size_bytes: int) -> int:
-    """Return the bytes that a file of this size takes of a Tier: whole pages."""
+    """Return the bytes that a file of this size takes in a Tier: whole pages."""
     return max(1, -(-size_bytes // PAGE_BYTES)) * PAGE_BYTES
 
 
@@ -86,8 +86,8 @@ class CodecInUse:
     """How a Tier is packed.
 
     Args:
-        ratio: at which its Files were expected to shrink.
-        why: why it was chosen; "" where it was given.
+        ratio: the expected compression ratio of its Files.
+        why: the reason for choosing it; "" if it was configured.
     """
 
     name: str = PLAIN
@@ -96,7 +96,7 @@ class CodecInUse:
 
 
 class InARow:
-    """Counts by File how many of its Transfers have failed in a row."""
+    """Counts the Transfers of each File that have failed in a row."""
 
     def __init__(self) -> None:
         self._counts: dict[int, tuple[int, int]] = {}
@@ -114,7 +114,7 @@ class InARow:
 
 
 class Ledger:
-    """The room of all Tiers, fastest first, and of the Pool; failures of Files.
+    """The capacity of all Tiers, fastest first, and of the Pool; failures of Files.
 
     The staging table keeps the accounts: the data plane reserves from them.
     """
@@ -145,29 +145,29 @@ class Ledger:
         return self._table.account(tier)
 
     def free(self, file: int, tier: int) -> None:
-        """Return what a Replica used: its name is gone."""
+        """Free the space of a Replica whose name has been removed."""
         self._table.remove(file, tier)
 
     def limit(self, tier: int) -> int:
-        """Return how many bytes of a Tier may be taken if there is memory."""
+        """Return how many bytes of a Tier may be used if memory is available."""
         return self._limits[tier]
 
     def set_limit(self, tier: int, size_bytes: int) -> None:
-        """Make a Tier smaller for good."""
+        """Reduce the limit of a Tier permanently."""
         self._limits[tier] = size_bytes
         admitted_bytes = self.account(tier).capacity_bytes
         self._table.set_capacity(tier, min(size_bytes, admitted_bytes))
 
     def shrink(self, tier: int) -> None:
-        """Limit the Tier to what it holds and what is reserved now."""
+        """Limit the Tier to its bytes that are used or reserved now."""
         self._table.shrink(tier)
         self._limits[tier] = self.account(tier).capacity_bytes
 
     def admit(self, tiers: Sequence[int], room_bytes: int) -> None:
-        """Let Tiers take so much more together, but each no more than its limit."""
+        """Let Tiers take this much more together, but each no more than its limit."""
         accounts = [(tier, self.account(tier)) for tier in tiers]
         if not self._table.tally()["offered"]:
-            # It will be written. A Replica that is offered was written long ago.
+            # Reserved bytes will be written; those of offered Replicas already are.
             room_bytes -= sum(account.reserved_bytes for _, account in accounts)
         for tier, account in accounts:
             taken = account.used_bytes + account.reserved_bytes
@@ -176,13 +176,13 @@ class Ledger:
             room_bytes -= max(0, capacity - taken)
 
     def retire(self, tier: int) -> bool:
-        """Take a Tier out of service; False if it is so already."""
+        """Take a Tier out of service; return False if it already was."""
         return self._table.retire(tier)
 
     def classify(
         self, file: int, generation: int, end: TransferEnd
     ) -> tuple[FileOutcome, TierOutcome]:
-        """Return what the failure of a Transfer means for its File and its Tier.
+        """Return the actions on the File and the Tier of a failed Transfer.
 
         Args:
             generation: of the state word of the Transfer.
@@ -193,13 +193,13 @@ class Ledger:
         if cause == errno.ECANCELED and end.at_tier:
             return FileOutcome.RETRY, TierOutcome.UNCHANGED
         if end.adoption and not (end.at_tier and cause in _FULL):
-            # A Replica that does not verify says nothing about the File or the Tier.
+            # A Replica that fails verification proves no fault of its File or Tier.
             return FileOutcome.RESTART, TierOutcome.UNCHANGED
         tier = TierOutcome.UNCHANGED
         if end.at_tier and cause in _FULL:
             tier = TierOutcome.FULL
         elif end.at_tier and cause not in _ONE_COPY:
-            # A Tier that has failed once may have lost what it holds, too.
+            # A Tier that has failed once may have lost its contents, too.
             tier = TierOutcome.FAILED
         if tier is not TierOutcome.UNCHANGED:
             return FileOutcome.RESTART, tier
@@ -213,18 +213,18 @@ class Ledger:
 
 
 class Storage:
-    """Where the Replicas of this node are: its Tiers and the Pool, with their accounts.
+    """The places of this node's Replicas: Tiers and the Pool, with their accounts.
 
     Attributes:
         tiers: fastest first.
-        places: the Tiers and, behind them, the Pool if there is one.
-        pool_number: the number of the Pool, also where there is none.
-        table: by which the data plane stages, with the accounts of all places.
-        pool_wanted_bytes: what the Pool may have.
-        codecs: of the Tiers that are packed, by number.
+        places: the Tiers and, after them, the Pool if it exists.
+        pool_number: the number of the Pool, even if it does not exist.
+        table: the staging table of the data plane, with the accounts of all places.
+        pool_wanted_bytes: the size that the Pool may have.
+        codecs: those of the packed Tiers, by Tier number.
 
     Args:
-        pool_at_once: the Pool has its room at once, and not when open_pool() is called.
+        pool_at_once: open the Pool now; otherwise the caller calls open_pool() later.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class Storage:
         return self.ledger.account(self.pool_number)
 
     def open_pool(self, size_bytes: int) -> None:
-        """Give the Pool its room; none if nothing proves that a Replica is closed."""
+        """Set the Pool's capacity, unless nothing can prove a Replica closed."""
         if self._pool is None or not size_bytes:
             return
         if not grants_leases(self._pool.directory):
@@ -272,14 +272,14 @@ class Storage:
         return bool(self.codecs)
 
     def packed_in(self, tier: int | None = None) -> npt.NDArray[np.intp]:
-        """Return the Files that are packed, in one Tier or in any."""
+        """Return the packed Files of one Tier, or of all."""
         if not self.packs:
             return _NO_FILES
         packed = self.table.packed()
         return np.flatnonzero(packed >= 0 if tier is None else packed == tier)
 
     def lost_tiers(self) -> list[int]:
-        """Return the numbers of the Tiers that are not used any more."""
+        """Return the numbers of the Tiers that are out of service."""
         return [n for n in range(len(self.tiers)) if not self.in_service(n)]
 
     def in_service(self, tier: int) -> bool:

@@ -1,4 +1,4 @@
-"""How many background copies read the Origin at once: found by trying."""
+"""The number of background copies that read the Origin at once, found by trials."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,42 +10,42 @@ from monarch.native import Pace
 FIRST: Final = 8
 MOST: Final = 64
 GAIN: Final = 1.1
-"""What twice as many copies at once must bring to be worth it; fewer more, a part."""
+"""The gain that justifies twice as many copies at once; a smaller step needs less."""
 LOSS: Final = 1.03
-"""What half as many may cost, because they spare the Origin; fewer less, a part."""
+"""The accepted loss for half as many, which spare the Origin; smaller steps: less."""
 SLOWER: Final = 2.0
-"""So much slower copies, without a gain, mean that the Origin is overloaded."""
+"""Copies this many times slower, without a gain, mean that the Origin is overloaded."""
 REACHED: Final = 0.75
-"""The part of the limit that must run: with less, something else limits the copies."""
+"""The part of the limit that must run; below it, something else limits the copies."""
 KEPT: Final = 7 / 8
-"""The weight of what is known when one more window at the same limit is added."""
+"""The weight of earlier windows when another one at the same limit is added."""
 AGREEING: Final = 2
-"""How many windows in a row must say the same about less, or about one more."""
+"""How many windows in a row must agree about fewer copies, or about one more."""
 PATIENCE: Final = 6
-"""How many windows a trial lasts that tells neither a gain nor that there is none."""
+"""The number of windows after which an inconclusive trial ends."""
 REST: Final = 1
 REST_MAX: Final = 16
-"""How many windows pass between two trials: twice as many after each that failed, half
-as many after each that did not."""
+"""The number of windows between two trials; it doubles after each failed trial, and
+halves after each successful one."""
 
 WINDOW_READS: Final = 32
 WINDOW_ROUNDS: Final = 4
-"""A window is at least so many times what runs at once: copies that began together end
-together."""
+"""The least reads of a window, in multiples of the limit: copies that began together
+end together."""
 WINDOW_S: Final = 0.05
-"""Shorter windows tell more of the scheduler of this machine than of the Origin."""
+"""Shorter windows would measure this machine's scheduler rather than the Origin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What ended in a span of time.
+    """The reads that ended in a span of time.
 
     Args:
-        reads: how many reads of the Origin, whoever wanted them: a copy of a File is
+        reads: the number of reads of the Origin, on demand or not: a copy of a File is
             one; a background copy of a larger File, one for each chunk.
-        seconds: how long the span was.
+        seconds: the length of the span.
         busy_s: the sum of the durations of these reads.
-        fill_s: the part of it that were background copies.
+        fill_s: the part of it that belongs to background copies.
     """
 
     reads: float = 0
@@ -70,20 +70,20 @@ class Window:
         )
 
     def reaches(self, limit: int) -> bool:
-        """Return whether so many background copies ran at once, or nearly."""
+        """Return whether about this many background copies ran at once."""
         return self.fill_s >= REACHED * limit * self.seconds
 
     def gain_on(self, before: Self) -> tuple[float, float]:
-        """Return the bounds of how many times as much the Origin gave as before.
+        """Return bounds of the ratio of the Origin's throughput to that before.
 
-        A read costs something for itself and something for its bytes. Whatever the
-        two are, the ratio lies between that of reads and that of bytes.
+        A read has a fixed cost and a cost per byte. Whatever the two are, the ratio
+        lies between that of reads and that of bytes.
         """
         pace = before.seconds / self.seconds
         return _between(self, before, pace)
 
     def slowdown_on(self, before: Self) -> tuple[float, float]:
-        """Return the bounds of how many times as long a read took as before."""
+        """Return bounds of the ratio of the duration of a read to that before."""
         low, high = _between(before, self, self.busy_s / before.busy_s)
         return low, high
 
@@ -100,7 +100,7 @@ def _between(one: Window, other: Window, factor: float) -> tuple[float, float]:
 
 
 class Search(Enum):
-    """In which way the next limit is chosen."""
+    """How the next limit is chosen."""
 
     DOUBLE = "double"
     HALVE = "halve"
@@ -109,22 +109,22 @@ class Search(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """The limit that holds, and what is known about others.
+    """The current limit, and the measurements of others.
 
-    At first the limit is doubled as long as that is worth it, or if it is not even
-    once, halved as long as that costs nothing: what is being read for fill delays the
-    first read of a program. After that it is raised or lowered by one for a short time,
-    again and again, and stays where two windows agree that it is better, or when
-    lowered, that it is no worse. When the Origin only becomes slower, it is halved.
+    At first the limit is doubled as long as that is worth it. If even the first
+    doubling is not, it is halved as long as that costs nothing, because reads for fill
+    delay the first read of a program. After that, the limit is repeatedly raised or
+    lowered by one for a short time. It stays there if two windows agree that it is
+    better or, when lowered, no worse. If the Origin only becomes slower, it is halved.
 
     Args:
         limit: how many background copies may run at once.
-        home: the best limit that is known; `limit` differs from it in a trial.
-        known: what the Origin gives at `home`; None: not measured.
-        tried: what it gave at `limit` in this trial; None: nothing yet.
-        windows: how many there were in this trial, or since the last one.
-        votes: how many of the last ones agreed, negative: that it is not worth it.
-        rest: how many windows pass until the next trial.
+        home: the best known limit; `limit` differs from it during a trial.
+        known: the reads at `home`; None: not measured.
+        tried: the reads at `limit` in this trial; None: none yet.
+        windows: the number of windows in this trial, or since the last one.
+        votes: how many of the last ones agreed; negative: that it is not worth it.
+        rest: the number of windows until the next trial.
         direction: of the next step.
     """
 
@@ -139,7 +139,7 @@ class Concurrency:
     direction: int = 1
 
     def after(self, window: Window) -> "Concurrency":
-        """Return what follows from a window in which `limit` held."""
+        """Return the successor after a window measured at `limit`."""
         if not window.reaches(self.limit):
             return self
         if self.known is None:
@@ -181,23 +181,23 @@ class Concurrency:
         steps = self.search is Search.STEP
         rest = min(REST_MAX, 2 * self.rest) if steps else self.rest
         settled = self._rested(self.home, rest)
-        # What does not gain by more is tried with less: it may do.
+        # If more copies gain nothing, try fewer: they may be enough.
         if self.search is Search.DOUBLE and self.home == FIRST:
             return self._go_on(replace(settled, search=Search.HALVE))
         return replace(settled, search=Search.STEP, direction=-self.direction)
 
     def _lost(self) -> "Concurrency":
-        """Measure again: the Files have become others meanwhile."""
+        """Measure again: the Files have changed in the meantime."""
         return replace(self._rested(self.home, self.rest), known=None)
 
     def _rested(self, home: int, rest: int) -> "Concurrency":
-        """Return this limit without what belonged to the trial."""
+        """Return a search at this limit, with the trial's measurements cleared."""
         return replace(
             self, limit=home, home=home, tried=None, windows=0, votes=0, rest=rest
         )
 
     def _go_on(self, found: "Concurrency") -> "Concurrency":
-        """Return the next trial that follows from what was found at home."""
+        """Return the next trial after a measurement at home."""
         found = replace(found, tried=None, windows=0, votes=0)
         if found.search is not Search.STEP:
             double = found.search is Search.DOUBLE
@@ -212,7 +212,7 @@ class Concurrency:
 
 
 def _is_worth(known: Window, tried: Window, times: float) -> bool | None:
-    """Return whether so many times the copies at once are worth it; None: unclear."""
+    """Return whether this multiple of copies at once is worth it; None: unclear."""
     needed = (GAIN if times > 1 else LOSS) ** math.log2(times)
     low, high = tried.gain_on(known)
     if low >= needed:
@@ -221,18 +221,18 @@ def _is_worth(known: Window, tried: Window, times: float) -> bool | None:
 
 
 def _is_overloaded(known: Window, window: Window) -> bool:
-    """Return whether the Origin has become slower without giving more."""
+    """Return whether the Origin has become slower without a gain in throughput."""
     slower, _ = window.slowdown_on(known)
     _, gain = window.gain_on(known)
     return slower >= SLOWER and gain < GAIN
 
 
 class FillConcurrency:
-    """How many background copies read the Origin at once: as set, or as found.
+    """The number of background copies that read the Origin at once: fixed, or found.
 
     Attributes:
-        most: how many may ever run at once.
-        is_found: whether the limit is found by trying.
+        most: the upper bound of the limit.
+        is_found: whether the limit is found by trials.
     """
 
     def __init__(self, fixed: int | None) -> None:
@@ -247,29 +247,29 @@ class FillConcurrency:
 
     @property
     def limit(self) -> int:
-        """How many may run at once from now on."""
+        """The number of copies that may run at once from now on."""
         return self._search.limit
 
     @property
     def home(self) -> int:
-        """The best limit that is known, whatever is being tried."""
+        """The best known limit, whatever is being tried."""
         return self._search.home
 
     @property
     def is_measured(self) -> bool:
-        """Whether `home` comes from what the Origin gave."""
+        """Whether `home` was measured."""
         return self.is_found and self._search.known is not None
 
     def note(self, pace: Pace, now_s: float) -> bool:
-        """Look at what the engine has done; return whether the limit changes.
+        """Evaluate the progress of the engine; return whether the limit changes.
 
         Args:
             pace: its totals.
-            now_s: a clock that never goes back.
+            now_s: a monotonic clock.
         """
         if not self.is_found:
             return False
-        # A window begins when all has ended that began under another limit.
+        # A window begins when all reads begun under another limit have ended.
         if self._began is None or self._began[0].stale != pace.stale:
             self._began = pace, now_s
             return False
@@ -284,7 +284,7 @@ class FillConcurrency:
 
 
 def _window(began: tuple[Pace, float], ended: tuple[Pace, float]) -> Window:
-    """Return what was done between two moments."""
+    """Return the reads between two moments."""
     (first, first_s), (last, last_s) = began, ended
     return Window(
         reads=last.reads - first.reads,

@@ -1,4 +1,4 @@
-"""Sends Transfers on that have failed, and gives orders to the native parts."""
+"""Sends failed Transfers to their next Source, and submits orders to the data plane."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from monarch.stager.transfer import Engine, Transfer, Troubles
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Where Transfers come from under one Policy."""
+    """The Sources and Fetches of Transfers under one Policy."""
 
     sources: Sources
     fetches: Fetches
@@ -34,11 +34,11 @@ class Dispatch:
 
     @property
     def sources(self) -> Sources:
-        """The Sources by whose Policy it orders now."""
+        """The Sources whose Policy is in effect now."""
         return self._routes.sources
 
     def follow(self, routes: Routes) -> None:
-        """Order by another Policy from now on; what is under way goes on."""
+        """Use another Policy for new orders; Transfers in flight continue."""
         self._routes = routes
 
     def order(self, file: int, *, asked: bool = True) -> None:
@@ -67,7 +67,7 @@ class Dispatch:
         return self._routes.fetches.arrivals()
 
     def classify(self, transfer: Transfer, arrival: Completion) -> FetchOutcome:
-        """Return what the end of a Fetch means, and note it about the peer."""
+        """Return the action after a Fetch has ended; note its result for the peer."""
         return self._routes.fetches.classify(transfer, arrival)
 
     def go_on(self, transfer: Transfer, outcome: FetchOutcome) -> None:
@@ -85,14 +85,14 @@ class Dispatch:
             self._routes.fetches.add(transfer.order)
 
     def submit(self) -> None:
-        """Give the native parts what they take of the orders that wait."""
+        """Submit waiting orders to the native parts, as many as they accept."""
         if self._orders:
             taken = self._engine.submit(self._orders)
             del self._orders[:taken]
         self._routes.fetches.submit()
 
     def cancel(self) -> list[Order]:
-        """Drop the orders that have not been taken, and return them."""
+        """Drop the orders that have not been accepted, and return them."""
         orders, self._orders = self._orders, []
         return orders + self._routes.fetches.cancel()
 
@@ -104,6 +104,6 @@ class Dispatch:
         return self.sources.source(transfer.file, transfer.tried)
 
     def _keep_what_is_read(self, order: Order) -> Order:
-        """Let a Tier keep what this node reads from the Origin, if it has room."""
+        """Move an order from the Pool to a Tier, if one has free space."""
         passes = order.tier == self._pool_number
         return self._table.move(order) if passes else order

@@ -1,7 +1,7 @@
-"""Eviction: which RAM Replicas go when memory is short, and how.
+"""Eviction: which RAM Replicas are removed when memory is short, and how.
 
-Files that a Tier has no room for are not staged into it
-(`dataplane/extents/staging_table.c`). Which ones leave the Pool is in
+Files that do not fit a Tier are not staged into it
+(`dataplane/extents/staging_table.c`). Eviction from the Pool is in
 `dataplane/extents/pool.c`.
 """
 
@@ -27,7 +27,7 @@ def bytes_to_free(used_bytes: int, limit_bytes: int) -> int:
 
 
 def room_left(used_bytes: int, limit_bytes: int) -> int:
-    """Return the bytes that RAM Replicas may still take; below 0: take too much."""
+    """Return the bytes that RAM Replicas may still take; negative: the excess."""
     return limit_bytes * 9 // 10 - used_bytes
 
 
@@ -49,7 +49,7 @@ def choose_victims(
 
 
 class PartialReplicas(Protocol):
-    """What holds large Files of which some Blocks are there, and packed Files."""
+    """The holder of partly staged large Files, and of packed Files."""
 
     def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
         """Remove some from a Tier; return the bytes that they held."""
@@ -80,7 +80,7 @@ class Eviction:
         return f"<Eviction {self._counters.evicted_files} evicted>"
 
     def relieve(self, used_bytes: int, limit_bytes: int, reason: Reason) -> int:
-        """Evict some RAM Replicas if memory is short; return the bytes given back.
+        """Evict some RAM Replicas if memory is short; return the bytes freed.
 
         Args:
             reason: why their Files are absent from then on.
@@ -98,7 +98,7 @@ class Eviction:
         return freed
 
     def _drop(self, tier: int, need_bytes: int, reason: Reason) -> int:
-        """Give up what is not a Replica of its own; return the bytes given back."""
+        """Drop partial Replicas, then packed Files; return the bytes freed."""
         freed = self._partial.drop_partial(tier, need_bytes, reason)
         if freed < need_bytes:
             freed += self._partial.drop_packed(tier, need_bytes - freed, reason)
@@ -108,13 +108,13 @@ class Eviction:
         return freed
 
     def admit(self, room_bytes: int) -> None:
-        """Let RAM Replicas take so much more until the next time."""
+        """Let RAM Replicas take this much more until the next call."""
         tiers = enumerate(self._storage.tiers)
         ram = [number for number, tier in tiers if tier.kind == "ram"]
         self._ledger.admit(ram, room_bytes)
 
     def yield_room(self, tier: int, size_bytes: int) -> None:
-        """Give room of a Tier to the Pool, if need be by evicting some Replicas."""
+        """Move capacity from a Tier to the Pool; evict some Replicas if needed."""
         account = self._ledger.account(tier)
         smaller_bytes = max(0, self._ledger.limit(tier) - size_bytes)
         while (taken := account.used_bytes + account.reserved_bytes) > smaller_bytes:
@@ -130,7 +130,7 @@ class Eviction:
         victims = [file for file in chosen if self._evict(file, tier, reason)]
         if victims:
             self._removal.keep_inodes(victims, tier)
-            # What is given back must not be filled again.
+            # The freed space must not be filled again.
             self._ledger.shrink(tier)
         return victims
 

@@ -1,4 +1,4 @@
-"""Fetches from peers: how they are given to the receiver, and what their ends mean."""
+"""Fetches from peers: their submission to the receiver, and the handling of results."""
 
 import errno
 from enum import Enum
@@ -12,14 +12,14 @@ from monarch.stager.sources import Sources
 from monarch.stager.transfer import Receiver, Transfer
 
 LATE_MAX: Final = 64
-"""How often a large File is asked for again while its owner still reads it."""
+"""How often a large File is requested again while its owner still reads it."""
 
 _LINK_ENDED: Final = frozenset({errno.ECONNRESET, errno.ENOTCONN, errno.EPROTO})
 _AT_TIER: Final = frozenset({Step.ORDER, Step.CREATE, Step.WRITE, Step.PUBLISH})
 
 
 class FetchOutcome(Enum):
-    """What is to be done after a Fetch has ended."""
+    """The action after a Fetch has ended."""
 
     PUBLISHED = "nothing: the Replica is ready"
     NEXT_PEER = "ask the next peer"
@@ -30,7 +30,7 @@ class FetchOutcome(Enum):
 
 
 class Fetches:
-    """Gives Fetches to the receiver, and finds out what their ends mean."""
+    """Submits Fetches to the receiver, and classifies their results."""
 
     def __init__(
         self,
@@ -51,17 +51,17 @@ class Fetches:
         return f"<Fetches {len(self._waiting)} waiting>"
 
     def add(self, order: Order) -> None:
-        """Ask a peer for a File at the next `submit`."""
+        """Queue the request of a File from a peer for the next `submit`."""
         self._waiting.append(order)
 
     def submit(self) -> None:
-        """Give the receiver what it takes of the Fetches that wait."""
+        """Submit waiting Fetches to the receiver, as many as it accepts."""
         if self._waiting:
             taken = self._receiver.submit(self._waiting)
             del self._waiting[:taken]
 
     def cancel(self) -> list[Order]:
-        """Drop the orders that the receiver has not taken, and return them."""
+        """Drop the orders that the receiver has not accepted, and return them."""
         orders, self._waiting = self._waiting, []
         return orders
 
@@ -70,7 +70,7 @@ class Fetches:
         return self._receiver.arrivals()
 
     def classify(self, transfer: Transfer, arrival: Completion) -> FetchOutcome:
-        """Return what the end of a Fetch means, and note it about the peer."""
+        """Return the action after a Fetch has ended; note its result for the peer."""
         outcome = self._classify(transfer, arrival)
         failed = outcome in (FetchOutcome.NEXT_PEER, FetchOutcome.ORIGIN)
         if transfer.asked or not failed:
@@ -100,12 +100,12 @@ class Fetches:
         return FetchOutcome.NEXT_PEER
 
     def _after_waiting(self, transfer: Transfer) -> FetchOutcome:
-        """The next peer could be late too: a program waits for one time-out only."""
+        """Return the action after a time-out: a program waits for one only."""
         waits = transfer.asked and not self._is_large(transfer.file)
         return FetchOutcome.ORIGIN if waits else FetchOutcome.NEXT_PEER
 
     def _after_refusal(self, transfer: Transfer, cause: int) -> FetchOutcome:
-        """The peer works, but does not give the File."""
+        """Return the action after a working peer has refused the File."""
         assert transfer.peer is not None
         self._sources.refused(transfer.peer)
         large = self._is_large(transfer.file)

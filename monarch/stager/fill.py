@@ -1,4 +1,4 @@
-"""Background fill and hints: which Files the data plane stages unasked."""
+"""Background fill and hints: the Files that the data plane stages without a request."""
 
 import logging
 import time
@@ -25,14 +25,14 @@ log = logging.getLogger("monarch.stager")
 
 @dataclass(frozen=True, slots=True)
 class StagerSettings:
-    """What a user may set of staging.
+    """The settings of staging that a user may change.
 
     Args:
         fill: whether Files are staged in the background.
         urgent_bytes_max: a larger File is copied in the background even if a program
-            asks for it, because no program waits for it.
-        clock: seconds that never go back.
-        behind: Files that fill leaves until a program asks for one of them.
+            requests it, because no program waits for it.
+        clock: monotonic seconds.
+        behind: Files that fill does not stage until a program requests one of them.
     """
 
     fill: bool
@@ -46,10 +46,10 @@ class StagerSettings:
 
 
 class Fill:
-    """Gives the data plane the Files that it is to stage unasked, in their order.
+    """Passes the Files of background fill to the data plane, in their order.
 
-    Two lists are gone through side by side: what this node reads from the Origin, and
-    what it fetches from peers.
+    Two lists are processed side by side: the Files that this node reads from the
+    Origin, and those that it fetches from peers.
     """
 
     def __init__(self, engine: Engine, settings: StagerSettings) -> None:
@@ -71,11 +71,11 @@ class Fill:
         return not any(self._engine.fill_left())
 
     def start(self, policy: Policy, offered: Files) -> None:
-        """Look at every File that the Policy has fill stage.
+        """Process every File that the Policy selects for fill.
 
         Args:
-            offered: Files with Replicas of earlier jobs, which are verified before,
-                even where fill is not wanted.
+            offered: Files with Replicas of earlier jobs, which are verified first,
+                even if fill is disabled.
         """
         if self._enabled:
             self._fill(policy.to_read, policy.to_fetch, offered)
@@ -83,11 +83,11 @@ class Fill:
             self._engine.fill(offered, _NONE)
 
     def check_news(self, policy: Policy, news: int, passed_over: int) -> None:
-        """Look again at the Files of peers, if some of those passed over may be had.
+        """Process the Files of peers again, if some that were skipped may be available.
 
         Args:
-            news: changes with each change of the peers that can be asked.
-            passed_over: how many Files fill has passed over since the start.
+            news: changes with each change of the usable peers.
+            passed_over: the number of Files that fill has skipped since the start.
         """
         if news == self._news or not self.is_done:
             return
@@ -97,12 +97,12 @@ class Fill:
             self._fill(policy.to_read_in_part, policy.to_fetch)
 
     def check_room(self, policy: Policy, crowded: int, packed: int) -> None:
-        """Look again at Files without room, if frames took less than was expected.
+        """Process Files that did not fit again, if frames were smaller than expected.
 
         Args:
-            crowded: how many Files found none since the start, while frames were under
-                way.
-            packed: how many Files were packed since then.
+            crowded: the number of Files that did not fit since the start, while frames
+                were in flight.
+            packed: the number of Files packed since then.
         """
         if crowded == self._crowded or packed == self._packed or not self.is_done:
             return
@@ -111,15 +111,15 @@ class Fill:
             self._fill(policy.to_read, policy.to_fetch)
 
     def check_again(self, policy: Policy, again: int, packed: int) -> None:
-        """Look again at Files that it may have passed over while they were refused.
+        """Process Files again that it may have skipped while they were refused.
 
-        A full Tier gains nothing by that: after some looks in vain, each further one
-        waits for twice as many Files.
+        A full Tier gains nothing by that: after some passes without success, each
+        further one waits for twice as many Files.
 
         Args:
-            again: how many Files to be packed have been refused for a while, as the
-                Pool was full, and may be requested again.
-            packed: how many Files were packed since the start.
+            again: the number of Files to be packed that were refused for a while,
+                because the Pool was full, and may be requested again.
+            packed: the number of Files packed since the start.
         """
         vain = self._vain if packed == self._packed_before else 0
         wanted = 1 << min(max(vain - _VAIN_MAX, 0), _DOUBLED_MAX)
@@ -135,10 +135,10 @@ class Fill:
 
 
 class ReadingAhead:
-    """Gives the data plane the orders in which programs will open Files.
+    """Passes the orders in which programs will open Files to the data plane.
 
     Attributes:
-        has_pool: whether the Pool has got room for that.
+        has_pool: whether the Pool has been opened for that.
     """
 
     def __init__(
@@ -154,21 +154,21 @@ class ReadingAhead:
         return f"<ReadingAhead pool {self._storage.pool.capacity_bytes}>"
 
     def hint(self, program: int, files: Files) -> None:
-        """Stage what a program will open next, in this order, before anything else.
+        """Stage the Files that a program opens next, in order, before all others.
 
         Args:
-            program: a number of it; what it has said before is replaced.
-            files: each as often as it will be opened; none: nothing more.
+            program: its number; its earlier hints are replaced.
+            files: each as often as it will be opened; empty: no more hints.
 
         Raises:
-            OSError: too many programs give hints.
+            OSError: too many programs send hints.
         """
         if len(files):
             self._open_pool()
         self._engine.hint(program, files)
 
     def _open_pool(self) -> None:
-        """Give the Pool room if it has none and the Tiers have not for all Files."""
+        """Open the Pool if it has no capacity and the Tiers cannot hold all Files."""
         storage = self._storage
         tiers = [storage.ledger.limit(tier) for tier in range(len(storage.tiers))]
         if storage.pool.capacity_bytes or self._need_bytes <= sum(tiers):

@@ -1,4 +1,4 @@
-"""A node's share of the Files: what it is to keep, what is ready, and what it lacks."""
+"""A node's share of the Files: those to be kept, ready ones, and missing ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monarch.placement import Units
 from monarch.stager.policy import Mask, Policy
 from monarch.stager.replicas import Replicas
 
-# What is absent for one of these may still come.
+# Files that are absent for one of these Reasons may still be staged.
 _PASSING = (Reason.NONE, Reason.BUSY)
 
 Numbers = npt.NDArray[np.intp]
@@ -22,10 +22,10 @@ _NO_FILES = np.zeros(0, np.intp)
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What a node is to keep and does not have.
+    """The data that a node is to keep and does not have.
 
     Args:
-        files: the Files of which it lacks something.
+        files: the number of Files that are not complete.
     """
 
     files: int
@@ -34,18 +34,18 @@ class Lack:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What a node keeps by its Policy, at one moment.
+    """The Files that a node keeps by its Policy, at one moment.
 
     Attributes:
         kept: the Files that it is to keep whole.
-        kept_in_part: the large Files of which it is to keep some Extents only, and
+        kept_in_part: the large Files of which it is to keep only some Extents, and
             which are not ready.
-        ready: the Files that are in its Tiers, whether it is to keep them or not.
-        part_bytes: what it has of the Extents that it keeps of those.
-        unplaced: the Files that no node has room for.
-        partly_placed: those of which nodes have room for some Extents only.
+        ready: the Files in its Tiers, whether it is to keep them or not.
+        part_bytes: the bytes present of the Extents that it keeps of `kept_in_part`.
+        unplaced: the Files that fit on no node.
+        partly_placed: the Files of which only some Extents fit on the nodes.
         left_bytes: the bytes of their Extents that do not fit.
-        lacking: what it is to keep and does not have, by the Reason.
+        lacking: the missing data that it is to keep, by the Reason.
     """
 
     kept: Numbers
@@ -68,8 +68,8 @@ class Share:
         """Return the share of a node now.
 
         Args:
-            tiers: how many Tiers it has.
-            packed: the Files that packed Tiers hold.
+            tiers: the number of its Tiers.
+            packed: the Files in packed Tiers.
         """
         units = policy.units
         ready = np.concatenate(
@@ -98,14 +98,14 @@ class Share:
 
     @property
     def may_come(self) -> bool:
-        """Whether something that is lacking may still be staged."""
+        """Whether missing data may still be staged."""
         return any(reason in self.lacking for reason in _PASSING)
 
 
 def _missing(replicas: Replicas, policy: Policy) -> Bytes:
     """Return the bytes of each File that the node is to keep and no Page holds.
 
-    Of a small File these are all, until it is ready.
+    For a small File these are all its bytes, until it is ready.
     """
     units = policy.units
     if not (units.is_cut or len(replicas.pages.files)):
@@ -120,16 +120,16 @@ def _missing(replicas: Replicas, policy: Policy) -> Bytes:
 
 
 def _subtract_present(replicas: Replicas, units: Units, missing: Bytes) -> None:
-    """Subtract from each unit what Pages hold."""
+    """Subtract the bytes in Pages from each unit."""
     _, places = _page_units(replicas, units)
     np.subtract.at(missing, places, replicas.pages.sizes(replicas.sizes))
 
 
 def _page_units(replicas: Replicas, units: Units) -> tuple[Numbers, Numbers]:
-    """Return of each Extent of Files with Pages the File, and the unit.
+    """Return the File and the unit of each Extent of Files with Pages.
 
     A File with Pages may be one unit: a node that works alone places no Extents, and
-    the configurations of nodes may differ in what is large.
+    the configured size of large Files may differ between nodes.
     """
     pages = replicas.pages
     first = pages.first.astype(np.intp)
@@ -143,7 +143,7 @@ def kept_page_bytes(replicas: Replicas, policy: Policy, whole: Mask) -> int:
     """Return the bytes of Pages that a node is to keep, of Files that are not whole.
 
     Args:
-        whole: the Files of which nothing is counted.
+        whole: the Files that are not counted.
     """
     if not len(replicas.pages.files):
         return 0
@@ -153,7 +153,7 @@ def kept_page_bytes(replicas: Replicas, policy: Policy, whole: Mask) -> int:
 
 
 def missing_pieces(replicas: Replicas, policy: Policy) -> int:
-    """Return what a node is to keep and lacks of Files that are held in pieces."""
+    """Return the missing bytes, to be kept by a node, of Files held in pieces."""
     pages = replicas.pages
     if not len(pages.in_pieces):
         return 0
@@ -178,13 +178,13 @@ def unit_bytes(replicas: Replicas, units: Units, chosen: Mask, files: Mask) -> i
 def _lacking(
     replicas: Replicas, lacks: Mask, has_pages: Mask, missing: Bytes
 ) -> dict[Reason, Lack]:
-    """Return by the Reason how many Files lack something, and how much."""
+    """Return the number of incomplete Files and their missing bytes, by the Reason."""
     found = {}
     for reason in Reason:
         files = replicas.absent(reason)
         if reason in (Reason.NONE, Reason.NO_ROOM) and has_pages.any():
-            # Pages of a large File come one by one while it is staging, as long as
-            # there is room for them.
+            # Pages of a large File arrive one by one while it is staging, as long as
+            # they fit.
             staging = replicas.in_state(ReplicaState.STAGING) & has_pages
             pieces = np.zeros_like(staging)
             pieces[replicas.pages.in_pieces] = True

@@ -51,7 +51,7 @@ class Frame:
 
     Args:
         entry: a row of the index of the pack file.
-        packing: None: it is not one of those that the Tier was retained with.
+        packing: None: it is not among the packings of the retained Tier.
     """
 
     path: Path
@@ -59,7 +59,7 @@ class Frame:
     packing: Packing | None
 
     def fault(self) -> str:
-        """Decode it; return what is wrong with it, "" if nothing is."""
+        """Decode it and return its fault, or "" if it has none."""
         if self.packing is None:
             return "its copy is packed by an unknown codec"
         try:
@@ -76,17 +76,17 @@ class Frames:
     frames: Sequence[Frame]
 
     def fault(self) -> str:
-        """Decode all; return what is wrong with the first that is not right, or ""."""
+        """Decode all frames and return the first fault, or ""."""
         return next(filter(None, (frame.fault() for frame in self.frames)), "")
 
 
 def frames_of(
     directory: Path, packs: Packs, expected: Expected
 ) -> tuple[dict[int, Frames], int]:
-    """Return the frames of Files of now, and how many others there are.
+    """Return the frames of current Files, and the number of other frames.
 
-    A large File of which some Extents have no frame is not among them: a job reads
-    these from the origin.
+    Large Files with Extents that have no frame are left out: a job reads these
+    Extents from the origin.
     """
     files = {bytes.fromhex(name): file for file, name in enumerate(expected.names)}
     found: dict[int, dict[int, Frame]] = {}

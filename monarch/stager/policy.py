@@ -1,4 +1,4 @@
-"""Where each unit goes on this node, and in which order its Sources are asked."""
+"""The destination of each unit on this node, and the order of its Sources."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 class Destination(IntEnum):
-    """Where a unit goes on this node: a small File, or an Extent of a large one."""
+    """The destination on this node of a small File, or of an Extent of a large one."""
 
     NOWHERE = 0
-    """No node has room for it: programs read the Origin."""
+    """It fits on no node: programs read the Origin."""
     TIER = 1
     """A Tier of this node, which keeps it."""
     SPARE = 2
-    """A Tier, as long as no kept File needs the room; else the Pool."""
+    """A Tier, as long as no kept File needs the space; else the Pool."""
     POOL = 3
-    """The Pool; but as SPARE if this node has had to read the Origin."""
+    """The Pool; but the same as SPARE if this node had to read the Origin."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """What a node does with each unit, by its number; a value without state.
+    """The treatment of each unit on a node, by its number; a value without state.
 
-    A unit is a small File, or an Extent of a large one. What is asked of a large File
-    as one is answered by its first unit.
+    A unit is a small File, or an Extent of a large one. Methods that take a File use
+    the first unit of a large File.
 
     Attributes:
         own: the number of this node.
-        nodes: how many nodes there are.
-        units: how the Files are cut.
+        nodes: the number of nodes.
+        units: the division of the Files into units.
         owners: the node that reads a unit from the Origin while it is alive.
-        destinations: where it goes, as `Destination`.
-        ranks: yields all nodes in the order in which to ask for a unit, its owner
-            first.
-        asked: the first peers to ask for each unit, in order, then NO_SOURCE; shape
-            (units, SOURCES_MAX). It says what `sources` begins with.
-        uses_pool: whether a File that no Tier has room for goes through the Pool.
-        to_read: what background fill reads from the Origin, in order; and each large
-            File of which this node keeps something: its Extents come from their owners.
-        to_fetch: what it fetches from peers, in order.
+        destinations: the `Destination` of each unit.
+        ranks: yields all nodes in the order in which a unit is requested from them, its
+            owner first.
+        asked: the first peers for each unit, in order, then NO_SOURCE; shape
+            (units, SOURCES_MAX). They are the first ones that `sources` yields.
+        uses_pool: whether a File that fits no Tier goes through the Pool.
+        to_read: the Files that background fill reads from the Origin, in order; and
+            each large File with kept Extents: they are fetched from their owners.
+        to_fetch: the Files that it fetches from peers, in order.
     """
 
     own: int
@@ -88,8 +88,8 @@ class Policy:
     def cluster(cls, placement: Placement, own: int) -> Policy:
         """Return the Policy of a node of a cluster.
 
-        Fill goes through the Files in the order of the Catalog: so owners have those
-        that others fetch first when they are requested.
+        Fill processes the Files in the order of the Catalog: so owners already have
+        the Files that others fetch first when they are requested.
         """
         units = placement.units
         kept, owned = placement.kept(own), placement.owners == own
@@ -115,28 +115,28 @@ class Policy:
 
     @property
     def kept(self) -> Mask:
-        """Which units this node keeps."""
+        """The units that this node keeps."""
         found: Mask = self.destinations == Destination.TIER
         return found
 
     @property
     def placed(self) -> Mask:
-        """Which units any node keeps."""
+        """The units that some node keeps."""
         found: Mask = self.destinations != Destination.NOWHERE
         return found
 
     @property
     def kept_whole(self) -> Mask:
-        """Which Files this node keeps whole."""
+        """The Files that this node keeps whole."""
         return self.units.all_of(self.kept)
 
     @property
     def to_read_in_part(self) -> Files:
-        """What fill reads from the Origin and from peers: large Files, in order."""
+        """The Files that fill reads from the Origin and peers: large ones, in order."""
         return self.to_read[self.units.is_large[self.to_read]]
 
     def rows(self) -> npt.NDArray[Any]:
-        """Return the rows of the staging table: those of a unit are all the same."""
+        """Return the rows of the staging table: all rows of a unit are equal."""
         rows = np.zeros(self.units.rows, TABLE_ROW)
         units = self.units.of_rows
         rows["destination"] = self.destinations[units]
@@ -146,7 +146,7 @@ class Policy:
     # -- single Files -------------------------------------------------------------
 
     def destination(self, file: int) -> int:
-        """Return where a File goes, as the number of a `Destination`."""
+        """Return the destination of a File, as the number of a `Destination`."""
         return int(self.destinations[self.units.first[file]])
 
     def owner(self, file: int) -> int:
@@ -158,17 +158,17 @@ class Policy:
         return self.owner(file) == self.own
 
     def owned(self, files: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return those of some Files whose owner is this node."""
+        """Return the Files that this node owns, of those passed."""
         found: npt.NDArray[np.int64] = files[
             self.owners[self.units.first[files]] == self.own
         ]
         return found
 
     def sources(self, file: int) -> Iterator[int]:
-        """Yield the peers to ask for a File, in order; the Origin comes after them.
+        """Yield the peers to ask for a File, in order; the Origin is the last resort.
 
-        These are the nodes before this one in the File's order: so requests go towards
-        its owner and never in a circle.
+        These are the nodes before this one in the File's order: so requests move
+        towards its owner and never in a circle.
         """
         for node in self.ranks(int(self.units.first[file])):
             if node == self.own:
@@ -177,13 +177,13 @@ class Policy:
 
 
 def first_sources(placement: Placement, own: int) -> npt.NDArray[np.uint16]:
-    """Return the first peers to ask for each unit: its owner, then those after it.
+    """Return the first peers to ask for each unit: its owner, then the next nodes.
 
-    Nodes from this one on are left out: requests go towards the owner.
+    This node and those after it are left out: requests move towards the owner.
     """
     owners = placement.owners
     asked = np.full((len(owners), SOURCES_MAX), NO_SOURCE, np.uint16)
-    # Units whose order has not come to this node yet, and how many peers they have.
+    # Units whose order has not reached this node yet, and the number of their peers.
     before = owners != own
     asked[before, 0] = owners[before]
     counts = before.astype(np.uint8)

@@ -1,7 +1,7 @@
-"""Files whose Transfers are postponed, because what prevents them may pass.
+"""Files whose Transfers are postponed because of a temporary obstacle.
 
-The origin of a root may hang, or the node may have no descriptor or memory left. That
-is no fault of the File: programs read the origin meanwhile, and it is tried again.
+The origin of a root may hang, or the node may be out of descriptors or memory. That is
+no fault of the File: programs read the origin meanwhile, and staging is retried.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from monarch.stager.capacity import InARow
 from monarch.stager.replicas import Event, Replicas
 
 PROBE_S: Final = 1.0
-"""How often one File of a root that does not answer is tried."""
+"""The interval of trials with one File of a root that does not answer."""
 AGAIN_S: Final = 0.5
-"""After how long a File that could not be copied is tried again; then twice that."""
+"""The first pause before a failed copy is retried; each further pause is doubled."""
 AGAIN_MAX_S: Final = 30.0
 
 
 class Postponed:
-    """Knows which Files must not be ordered now, and when to try them again.
+    """Tracks postponed Files, and when to retry them.
 
     Args:
-        clock: seconds that never go back.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Postponed:
 
     @property
     def wake_s(self) -> float | None:
-        """After how long there is something to do again; None: nothing."""
+        """The time until the next check of postponed Files; None: none is needed."""
         if self._due_s:
             return AGAIN_S
         return PROBE_S if self._refused else None
@@ -52,7 +52,7 @@ class Postponed:
     # -- roots that do not answer -------------------------------------------------
 
     def note_stalled(self, stalled: int) -> bool:
-        """Note which roots do not answer; return whether one answers again.
+        """Note the roots that do not answer; return whether one answers again.
 
         Args:
             stalled: a bit for each root whose origin does not answer.
@@ -71,12 +71,12 @@ class Postponed:
         return bool(self._stalled and self._stalled >> self._replicas.root_of(file) & 1)
 
     def refuse(self, file: int) -> None:
-        """Note a File of a stalled root that programs read from the origin."""
+        """Note a File of a stalled root; programs read it from the origin."""
         self._replicas.change(file, Event.REFUSED, reason=Reason.BUSY)
         self._refused[self._replicas.root_of(file)] = file
 
     def probes(self) -> list[int]:
-        """Return a File of each stalled root that is to be tried now."""
+        """Return one File of each stalled root whose trial is due."""
         now_s, found = self._clock(), []
         for root, file in list(self._refused.items()):
             tried, at_s = self._probes.get(root, (-1, now_s - PROBE_S))
@@ -91,10 +91,10 @@ class Postponed:
     def _is_staging(self, file: int) -> bool:
         return file >= 0 and self._replicas.is_staging(file)
 
-    # -- what the node lacks ------------------------------------------------------
+    # -- shortages of the node ----------------------------------------------------
 
     def postpone(self, file: int, generation: int) -> None:
-        """Try a File again later: its Transfer has failed for want of something.
+        """Retry a File later: its Transfer has failed because of a shortage.
 
         Args:
             generation: of the state word of the Transfer.
@@ -104,7 +104,7 @@ class Postponed:
         self._due_s[file] = self._clock() + pause_s
 
     def due(self) -> list[int]:
-        """Return the Files that are to be tried again now."""
+        """Return the Files whose retry is due."""
         if not self._due_s:
             return []
         now_s = self._clock()

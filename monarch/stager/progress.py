@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from monarch.stager.policy import Mask, Policy
     from monarch.stager.stager import Stager
 
-# What is absent for one of these does not come in this job, unless room is made.
+# Files absent for one of these are not staged in this job, unless space is freed.
 _FINAL: Final = (
     *(Reason.NO_ROOM, Reason.CHANGED, Reason.ERROR, Reason.DENIED, Reason.MEMORY),
     Reason.STOPPING,
@@ -24,21 +24,21 @@ _FINAL: Final = (
 
 
 WINDOW_S: Final = 10.0
-"""Over how long growth is measured."""
+"""The time over which growth is measured."""
 PERIOD_S: Final = 1.0
-"""How often a sample is taken."""
+"""The interval between samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How much of what a node is to keep it has.
+    """The part of the kept Files that a node already has.
 
     Attributes:
         files: the Files that are ready, of `kept_files`.
-        bytes: what is there, Pages of large Files that are not whole included.
-        kept_files: what the node is to keep, whole or in part.
-        coming_bytes: what is neither there nor known to stay away, as far as the Tiers
-            have room.
+        bytes: the bytes present, including Pages of large Files that are not whole.
+        kept_files: the Files that the node is to keep, whole or in part.
+        coming_bytes: the missing bytes that are not known to stay absent, as far as
+            they fit the Tiers.
     """
 
     files: int = 0
@@ -49,12 +49,12 @@ class Progress:
 
     @property
     def share(self) -> float | None:
-        """Which part of the bytes is there; None where nothing is to be kept."""
+        """The part of the bytes that is present; None if nothing is to be kept."""
         return self.bytes / self.kept_bytes if self.kept_bytes else None
 
 
 class ProgressMeter:
-    """Measures the progress of a Stager; what its Policy keeps is summed up once."""
+    """Measures the progress of a Stager; sums up the kept bytes once per Policy."""
 
     def __init__(self) -> None:
         self._policy: Policy | None = None
@@ -65,7 +65,7 @@ class ProgressMeter:
         return f"<ProgressMeter of {self._policy!r}>"
 
     def measure(self, stager: Stager) -> Progress:
-        """Return the progress at this moment."""
+        """Return the current progress."""
         replicas, policy = stager.replicas, stager.policy
         if policy is not self._policy:
             self._policy = policy
@@ -107,7 +107,7 @@ class Rates:
     """The growth per second of some counts.
 
     Args:
-        window_s: over how long it is measured.
+        window_s: the time over which it is measured.
     """
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
@@ -118,11 +118,11 @@ class Rates:
         return f"<Rates of {len(self._samples)} samples>"
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether the last sample is old enough for another one."""
+        """Return whether the last sample is old enough for the next one."""
         return not self._samples or now_s - self._samples[-1][0] >= PERIOD_S
 
     def note(self, now_s: float, counts: Mapping[str, float]) -> None:
-        """Take a sample of the counts, which are always the same."""
+        """Take a sample of the counts, whose names never change."""
         self._samples.append((now_s, counts))
         while now_s - self._samples[0][0] > self._window_s:
             self._samples.popleft()
@@ -130,7 +130,7 @@ class Rates:
     def per_s(self) -> dict[str, float]:
         """Return the growth of each count per second; nothing before two samples.
 
-        A count that has been taken back grows by nothing.
+        The growth of a count that has decreased is 0.
         """
         if len(self._samples) < 2:
             return {}

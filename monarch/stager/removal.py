@@ -1,4 +1,4 @@
-"""How Replicas leave: lost ones, and those of Tiers that fail."""
+"""Removal of Replicas: lost ones, and those of failed Tiers."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ log = logging.getLogger("monarch.stager")
 
 
 class Recogniser(Protocol):
-    """What recognises descriptors of staged files by their inodes."""
+    """Recognises descriptors of staged files by their inodes."""
 
     def forget(self, tier: int, ino: int) -> None:
         """Stop recognising descriptors of this inode."""
@@ -30,7 +30,7 @@ class Recogniser(Protocol):
 
 
 class Removal:
-    """Removes Replicas: lost ones and wrong ones."""
+    """Removes lost and wrong Replicas."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Removal:
         log.warning("replica lost file=%d tier=%s", file, self.name_of(tier))
 
     def retire(self, tier: int) -> bool:
-        """Take a Tier out of service; False if it is so already."""
+        """Take a Tier out of service; return False if it already was."""
         packed = len(self._storage.packed_in(tier))
         if not self._ledger.retire(tier):
             return False
@@ -81,7 +81,7 @@ class Removal:
         return True
 
     def unlink(self, file: int, tier: int) -> None:
-        """Remove the name of a Replica, if it is there."""
+        """Remove the name of a Replica, if it exists."""
         try:
             self.path(file, tier).unlink()
         except OSError as error:
@@ -96,8 +96,8 @@ class Removal:
 class Losses:
     """Handles Replicas that programs could not open, and Tiers that fail.
 
-    Looking for a Replica may take as long as a broken medium does, so the caller does
-    it elsewhere: it takes the doubtful ones, and reports what it has found.
+    A check of a Replica may take as long as a broken medium does. So the caller makes
+    it elsewhere: it takes the doubtful Replicas, and reports its findings.
 
     Args:
         restage: called with a File whose Replica is lost, and whether to order it.
@@ -123,7 +123,7 @@ class Losses:
         return f"<Losses of {len(self._counts)} files, {len(self._doubtful)} doubtful>"
 
     def look_for(self, file: int, tier: int) -> Finding:
-        """Look for the Replica of a File; it may take as long as the medium does.
+        """Check the Replica of a File, which may take as long as the medium does.
 
         Raises:
             OSError: the medium has failed.
@@ -131,21 +131,21 @@ class Losses:
         return inspect(self._removal.path(file, tier), self._replicas.size_of(file))
 
     def doubt(self, file: int, tier: int) -> None:
-        """Note that a program could not open a Replica that is ready."""
+        """Note that a program could not open a ready Replica."""
         self._doubtful[file] = tier
 
     def take_doubtful(self) -> dict[int, int]:
-        """Return, once, the Files whose Replicas are in doubt, with their Tiers."""
+        """Return the Files with doubtful Replicas and their Tiers, each once."""
         doubtful, self._doubtful = self._doubtful, {}
         return doubtful
 
     def take_warnings(self) -> list[str]:
-        """Return, once, what the user should know."""
+        """Return the warnings for the user, each once."""
         warnings, self._warnings = self._warnings, []
         return warnings
 
     def note_found(self, file: int, tier: int, finding: Finding) -> None:
-        """Handle what was found of a Replica that a program could not open."""
+        """Handle the finding about a Replica that a program could not open."""
         if finding is Finding.HELD or self._replicas.ready_tier(file) != tier:
             return
         if finding is Finding.TIER_GONE:

@@ -2,8 +2,8 @@
 
 Programs read the state word of a File while it changes, and the data plane changes it
 too: it begins Transfers, publishes Replicas and empties the Pool. So each change made
-here is a compare-and-swap, which fails where the data plane was faster. A *written*
-mark is never taken back: programs of the job read such a File from the Origin then.
+here is a compare-and-swap, which fails if the data plane was faster. A *written* mark
+is never removed: programs of the job read such a File from the Origin from then on.
 """
 
 from bisect import bisect_right
@@ -31,7 +31,7 @@ from monarch.native import (
 )
 
 ABSENT: Final = int(ReplicaState.ABSENT)
-"""The word of a File that can be asked for."""
+"""The word of a File that can be requested."""
 
 _READY: Final = int(ReplicaState.READY)
 _FIXED: Final = CONSTANTS["STATE_FIXED"]
@@ -49,16 +49,16 @@ Files = npt.NDArray[np.int64]
 
 
 class Event(IntEnum):
-    """What may happen to a Replica; the comment says where it is absent afterwards."""
+    """An event of a Replica; the comment notes whether it is absent afterwards."""
 
     BEGUN = auto()  # a Transfer begins; by the data plane
     PUBLISHED = auto()  # its copy can be opened; by the data plane
-    FAILED = auto()  # it has failed: absent, with a Reason if it is final; by the table
+    FAILED = auto()  # it failed: absent, with a Reason if final; by the table
     REFUSED = auto()  # the File cannot be staged: absent, with the Reason
-    RETRIED = auto()  # the Reason has passed: absent, can be asked for
-    LOST = auto()  # the Replica or its Tier is gone: absent, can be asked for
-    EVICTED = auto()  # its room is needed: programs open the Origin
-    REMOVED = auto()  # its name is removed: absent, with a Reason if it stays away
+    RETRIED = auto()  # the Reason has passed: absent, can be requested
+    LOST = auto()  # the Replica or its Tier is gone: absent, can be requested
+    EVICTED = auto()  # its space is needed: programs open the Origin
+    REMOVED = auto()  # its name is removed: absent, with a Reason if it stays so
     ENDED = auto()  # the agent ends: absent for good
 
 
@@ -92,22 +92,22 @@ REASONS: Final = {
     Event.REMOVED: frozenset({Reason.NONE, Reason.MEMORY}),
     Event.ENDED: frozenset({Reason.STOPPING}),
 }
-"""The Reasons with which an event may leave a File absent; of others, none."""
+"""The Reasons with which an event may leave a File absent; other events set none."""
 
 PASSING: Final = {
     Event.BEGUN: frozenset({Reason.NONE, Reason.NO_ROOM}),  # the latter by a hint
     Event.RETRIED: frozenset({Reason.NO_ROOM, Reason.BUSY}),
 }
-"""The Reasons of absence after which an event may come; others are final."""
+"""The Reasons of absence after which an event is allowed; others are final."""
 
 WAKING: Final = frozenset(
     {Event.FAILED, Event.REFUSED, Event.EVICTED, Event.REMOVED},
 )
-"""Events after which waiting programs must look again; the others wait on."""
+"""Events after which waiting programs check again; after others they keep waiting."""
 
 
 class IllegalTransition(AssertionError):
-    """An event came to a Replica that cannot have it: a fault of the program."""
+    """An event occurred in a state that does not allow it: a bug."""
 
 
 def advance(
@@ -119,11 +119,11 @@ def advance(
     """Return the state that follows an event.
 
     Args:
-        before: why the File is absent, if it is.
-        after: why it is absent from then on.
+        before: why the File is absent before the event, if it is.
+        after: why it is absent after the event.
 
     Raises:
-        IllegalTransition: the table does not have it.
+        IllegalTransition: the table does not allow it.
     """
     following = TRANSITIONS.get((state, event))
     allowed = (
@@ -139,7 +139,7 @@ def advance(
 
 
 def _legal() -> dict[tuple[int, int, int, int], int]:
-    """Return the word that follows each legal change, without its Tier: for speed."""
+    """Return the word after each legal change, without its Tier: for speed."""
     legal: dict[tuple[int, int, int, int], int] = {}
     for (state, event), before, after in product(TRANSITIONS, Reason, Reason):
         with suppress(IllegalTransition):
@@ -158,8 +158,8 @@ class WrittenMarks:
     Programs set marks too, in the same memory.
 
     Args:
-        roots: a mark for each root: nothing below it is served any more.
-        marks: a mark for each File and, behind those, for each directory.
+        roots: a mark for each root: no Replica below a marked root is served any more.
+        marks: a mark for each File and, after those, for each directory.
         notify: wakes programs after a mark.
     """
 
@@ -186,7 +186,7 @@ class WrittenMarks:
 
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """What a node knows of all Files, by number, and the memory of their states.
+    """The data of all Files on a node, by number, and the memory of their states.
 
     Args:
         words: the state words.
@@ -194,7 +194,7 @@ class FileTable:
         inodes_of: the inodes of the Replicas of some Files in a Tier.
         inodes_in: the inodes of all Replicas that were ever in a Tier.
         bases: the first File of each root.
-        pages: what is present of large Files.
+        pages: the present Pages of large Files.
     """
 
     sizes: npt.NDArray[np.uint64]
@@ -211,8 +211,8 @@ class Replicas:
     """The Files of a job with the states of their Replicas on this node.
 
     Attributes:
-        words: the state words, to be read only.
-        pages: what is present of large Files.
+        words: the state words, read-only.
+        pages: the present Pages of large Files.
     """
 
     def __init__(self, files: FileTable) -> None:
@@ -245,7 +245,7 @@ class Replicas:
         return bool(marks.marks[file]) or bool(marks.roots[self.root_of(file)])
 
     def unwritten(self, files: Files) -> Files:
-        """Return those of some Files that are not marked by themselves."""
+        """Return the Files that have no mark of their own, of those passed."""
         found: Files = files[self._written.marks[files] == 0]
         return found
 
@@ -254,7 +254,7 @@ class Replicas:
         self._written.mark_changed(file)
 
     def confirm(self, files: Files) -> None:
-        """Note that some Files are what the Catalog says, in this job."""
+        """Note that some Files match the Catalog, in this job."""
         states_confirm(self._words, files)
 
     # -- states -----------------------------------------------------------------
@@ -272,13 +272,13 @@ class Replicas:
         return self.is_absent(file) and not self.is_written(file)
 
     def ready_tier(self, file: int) -> int | None:
-        """Return the Tier in which a File is ready; None: it is not."""
+        """Return the Tier in which a File is ready; None: it is not ready."""
         word = fixed_part(self._words[file])
         return word // _TIER_UNIT % _TIERS if word % _TIER_UNIT == _READY else None
 
     def ready_in(self, tier: int) -> Files:
         """Return the Files whose Replica is ready in a Tier."""
-        # Of a Replica that is ready, the place of the Reason says where it is from.
+        # In the word of a ready Replica, the bits of the Reason hold its source.
         sourceless = self._words & np.uint32(_PLACE_MASK)
         return np.flatnonzero(sourceless == state_word(ReplicaState.READY, tier))
 
@@ -288,7 +288,7 @@ class Replicas:
         return found
 
     def is_in_pieces(self, file: int) -> bool:
-        """Return whether a large File is held in part, as no Tier has room for it."""
+        """Return whether a large File is held in part because it fits no Tier."""
         return self.pages.is_in_pieces(file)
 
     def absent(self, reason: Reason) -> Files:
@@ -299,11 +299,11 @@ class Replicas:
     def change(
         self, file: int, event: Event, *, tier: int = 0, reason: Reason = Reason.NONE
     ) -> bool:
-        """Carry out an event of the Replica of a File.
+        """Apply an event to the Replica of a File.
 
         Args:
-            tier: where it is from now on, unless it is absent.
-            reason: why it is absent from now on.
+            tier: where it is afterwards, unless it is absent.
+            reason: why it is absent afterwards.
 
         Returns:
             False: the event is outdated, because the data plane was faster.
@@ -319,16 +319,16 @@ class Replicas:
                 return True
 
     def change_ready(self, files: Files, tier: int) -> int:
-        """Say that the Replicas of some Files in a Tier are lost.
+        """Mark the Replicas of some Files in a Tier as lost.
 
         Returns:
-            How many were: the data plane may have removed others just now.
+            The number of those marked: the data plane may just have removed others.
         """
         place = state_word(ReplicaState.READY, tier)
         return states_change(self._words, files, (_PLACE_MASK, place), ABSENT)
 
     def retry(self, file: int, reason: Reason) -> bool:
-        """Allow requests for a File that is absent for a Reason; False: it is not."""
+        """Allow requests for a File absent for a Reason; return False if it is not."""
         word = state_word(ReplicaState.ABSENT, reason=reason)
         where = np.array([file])
         return states_change(self._words, where, (_FIXED, word), ABSENT) > 0
@@ -339,29 +339,29 @@ class Replicas:
         self.retry_all(np.arange(start, end), reason)
 
     def retry_all(self, files: Files, reason: Reason) -> None:
-        """Allow requests for those of some Files that are absent for a Reason."""
+        """Allow requests for the given Files that are absent for a Reason."""
         assert reason in PASSING[Event.RETRIED]
         word = state_word(ReplicaState.ABSENT, reason=reason)
         states_change(self._words, files, (_FIXED, word), ABSENT)
 
     def end(self) -> None:
-        """Withdraw every Replica from programs that live on: the agent ends."""
+        """Withdraw every Replica from programs that outlive the agent."""
         files = np.arange(len(self.sizes))
         word = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
         states_change(self._words, files, (0, 0), word)
 
 
 def _following(seen: int, event: Event, reason: Reason) -> int | None:
-    """Return the word after an event, without its Tier; None: it cannot have it."""
+    """Return the word after an event, without its Tier; None: it is not allowed."""
     word = fixed_part(seen)
     state = word % _TIER_UNIT
-    # Of a Replica that is not absent, the place of the Reason means its source.
+    # Unless the Replica is absent, the bits of the Reason hold its source.
     before = 0 if state else word // _REASON_UNIT
     return _LEGAL.get((state, int(event), before, int(reason)))
 
 
 def _read_only(array: npt.NDArray[_T]) -> npt.NDArray[_T]:
-    """Return a view of shared memory that refuses to be written."""
+    """Return a read-only view of shared memory."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""Which peer serves a File now: the order of the Policy, less those that fail."""
+"""Selects the peer that serves a File: the Policy's order without failed peers."""
 
 import time
 from collections.abc import Callable, Collection
@@ -23,7 +23,7 @@ class Opening(NamedTuple):
 
     Attributes:
         known: other nodes need no warning: they have warned this one, or each of them
-            sees by itself that a connection ends.
+            notices the end of a connection itself.
     """
 
     peer: int
@@ -32,10 +32,10 @@ class Opening(NamedTuple):
 
 @dataclass(slots=True)
 class PeerEvents:
-    """What became of this node's requests to one peer.
+    """The results of this node's requests to one peer.
 
     Args:
-        failures: late and corrupt answers are among them.
+        failures: including late and corrupt answers.
         refused: answers that the peer does not have the File, or not in time.
         complaints: failures of this peer that other nodes have reported.
     """
@@ -52,13 +52,13 @@ class PeerEvents:
 
 
 class PeerTable(Protocol):
-    """What the Sources need of the staging table."""
+    """The part of the staging table that the Sources use."""
 
     def set_peer(self, peer: int, *, usable: bool, gone: bool) -> None:
-        """Say whether a peer may be asked, and whether it reads nothing any more."""
+        """Set whether a peer is usable, and whether it has stopped reading."""
 
     def fetched(self, peer: int) -> tuple[int, int]:
-        """Return how many Files, and bytes, a peer has delivered."""
+        """Return the number of Files and bytes that a peer has delivered."""
 
 
 @dataclass(slots=True)
@@ -71,15 +71,15 @@ class _Peer:
 
 
 class Sources:
-    """Knows which peers accept requests, by their breakers, and informs the table.
+    """Tracks by breakers which peers accept requests, and updates the table.
 
     Args:
-        clock: seconds that never go back.
+        clock: monotonic seconds.
 
     Attributes:
         policy: the order in which peers are asked while all of them answer.
-        news: one more with each change of what can be had from peers.
-        abandoned: how many Files fill has given up because a peer has failed.
+        news: incremented with each change of the Files available from peers.
+        abandoned: the number of Files that fill has given up because a peer failed.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Sources:
         return None
 
     def count(self, file: int, peer: int | None) -> None:
-        """Count a Transfer that goes on to another node than before, or the Origin."""
+        """Count a Transfer that moves on to another node, or to the Origin."""
         owner = self.policy.owner(file)
         if peer is not None:
             self._counters.rehomed_files += peer != owner
@@ -126,9 +126,9 @@ class Sources:
             self._counters.origin_instead_files += 1
 
     def note_abandoned(self) -> None:
-        """Note that fill has given up a File whose peer has failed."""
+        """Note that fill has given up a File because its peer failed."""
         self.abandoned += 1
-        # The news about what made it fail may have come before it failed.
+        # The news about the cause may have arrived before the failure.
         self.news += 1
 
     # -- peers ------------------------------------------------------------------
@@ -139,14 +139,14 @@ class Sources:
         return found.is_connected and found.breaker.state is State.CLOSED
 
     def events(self, peer: int) -> PeerEvents:
-        """Return what became of the requests to a peer."""
+        """Return the results of the requests to a peer."""
         self._note_answers(peer)
         return self._peers[peer].events
 
     def due(self, peer: int) -> bool:
-        """Return, once, that it is time to try to connect to a peer.
+        """Return whether to try to connect to a peer now; True once per trial.
 
-        The handshake is the trial; `connected` or `failed` is called after it.
+        The handshake is the trial; the caller reports it by `connected` or `failed`.
         """
         found = self._peers[peer]
         if peer == self.policy.own or found.breaker.state is State.CLOSED:
@@ -155,7 +155,7 @@ class Sources:
         return due
 
     def appeared(self, peer: int) -> None:
-        """A peer has joined: failures of an earlier agent do not count."""
+        """Note that a peer has joined: failures of an earlier agent do not count."""
         found = self._peers[peer]
         found.is_gone = False
         if not found.is_connected:
@@ -163,7 +163,7 @@ class Sources:
         self._tell(peer)
 
     def connected(self, peer: int) -> None:
-        """A connection to a peer is open."""
+        """Note that a connection to a peer is open."""
         found = self._peers[peer]
         found.is_connected, found.is_gone = True, False
         self._pass(peer, PeerEvent.BACK)
@@ -174,20 +174,20 @@ class Sources:
             self._counters.breakers_closed += 1
 
     def lost(self, peer: int) -> None:
-        """The connection to a peer has ended."""
+        """Note that the connection to a peer has ended."""
         found = self._peers[peer]
         found.events.failures += found.is_connected
         found.is_connected = False
         self._pass(peer, PeerEvent.GONE, known=True)
 
     def gone(self, peer: int) -> None:
-        """A peer has left the job before its end."""
+        """Note that a peer has left the job before its end."""
         self._peers[peer].is_gone = True
         self.lost(peer)
         self.news += 1
 
     def left(self, peer: int) -> None:
-        """A peer has left because the job ends: that is no failure."""
+        """Note that a peer has left because the job ends, which is no failure."""
         found = self._peers[peer]
         found.is_connected, found.has_opened, found.is_gone = False, False, True
         self._advance(peer, PeerEvent.GONE)
@@ -195,29 +195,29 @@ class Sources:
         self.news += 1
 
     def failed(self, peer: int) -> None:
-        """An attempt to connect to a peer has failed."""
+        """Note that an attempt to connect to a peer has failed."""
         self._pass(peer, PeerEvent.FAILURE)
 
     def late(self, peer: int) -> None:
-        """A peer has not answered in time."""
+        """Note that a peer has not answered in time."""
         events = self._peers[peer].events
         events.late += 1
         events.failures += 1
         self._pass(peer, PeerEvent.FAILURE)
 
     def corrupted(self, peer: int) -> None:
-        """A peer, or the network, has changed bytes."""
+        """Note that a peer, or the network, has corrupted bytes."""
         events = self._peers[peer].events
         events.corrupt += 1
         events.failures += 1
         self._pass(peer, PeerEvent.FAILURE)
 
     def refused(self, peer: int) -> None:
-        """A peer has answered that it does not give the File."""
+        """Note that a peer has refused a File."""
         self._peers[peer].events.refused += 1
 
     def complained(self, peer: int) -> None:
-        """Another node has reported a failure of this peer."""
+        """Note that another node has reported a failure of this peer."""
         found = self._peers[peer]
         found.events.complaints += 1
         if found.breaker.state is State.CLOSED:
@@ -240,7 +240,7 @@ class Sources:
             self._advance(peer, PeerEvent.SUCCESS)
 
     def _pass(self, peer: int, event: PeerEvent, *, known: bool = False) -> None:
-        self._note_answers(peer)  # they came before this event
+        self._note_answers(peer)  # they arrived before this event
         found = self._peers[peer]
         before = found.breaker.state
         self._advance(peer, event)
@@ -257,6 +257,6 @@ class Sources:
         found.breaker = after(found.breaker, event, self._clock())
 
     def _tell(self, peer: int) -> None:
-        """Tell the data plane whether a peer may be asked."""
+        """Report to the data plane whether a peer is usable."""
         gone = self._peers[peer].is_gone
         self._table.set_peer(peer, usable=self.usable(peer), gone=gone)

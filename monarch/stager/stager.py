@@ -1,4 +1,4 @@
-"""Decides what the data plane cannot, and by which rows it stages."""
+"""Decides the cases that the data plane cannot, and sets the rows of its table."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -26,21 +26,21 @@ from monarch.stager.transfer_ends import Ends, Outcomes
 from monarch.tiers.probe import Finding
 
 MEMORY_REASONS: Final = {True: Reason.NONE, False: Reason.MEMORY}
-"""Why an evicted File is absent: what peers have too may come through the Pool."""
+"""Why an evicted File is absent: Files of peers may return through the Pool."""
 
 log = logging.getLogger("monarch.stager")
 
 
 class Stager:
-    """Has the data plane carry out the Policy of this node, one Transfer per File.
+    """Carries out the Policy of this node by the data plane, one Transfer per File.
 
-    It begins with the Policy of a node that works alone; `join` gives it another one.
+    It begins with the Policy of a node that works alone; `join` replaces it.
 
     Attributes:
         replicas: the states of all Files.
-        losses: what programs could not open, and Tiers that fail.
-        reading_ahead: takes hints of what programs will open.
-        table: what the data plane stages by.
+        losses: Replicas that programs could not open, and Tiers that fail.
+        reading_ahead: accepts hints of the Files that programs will open.
+        table: the staging table of the data plane.
     """
 
     def __init__(
@@ -85,27 +85,27 @@ class Stager:
 
     @property
     def in_flight(self) -> int:
-        """How many Transfers have begun and not ended."""
+        """The number of Transfers in flight."""
         return self.table.tally()["in_flight"]
 
     @property
     def policy(self) -> Policy:
-        """What this node does with each File."""
+        """The Policy that is in effect."""
         return self._dispatch.sources.policy
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to do until a program asks."""
+        """Whether nothing remains to be done until a program requests a File."""
         return self._fill.is_done and not self.in_flight
 
     @property
     def hangs(self) -> bool:
-        """Whether all that is under way hangs at an origin that does not answer."""
+        """Whether all Transfers in flight hang at an origin that does not answer."""
         return 0 < self.in_flight <= self._stuck
 
     @property
     def share(self) -> Share:
-        """What this node keeps, and what it lacks of that, at this moment."""
+        """The kept and missing data of this node, at this moment."""
         storage = self.storage
         return Share.of(
             self.replicas, self.policy, len(storage.tiers), storage.packed_in()
@@ -113,7 +113,7 @@ class Stager:
 
     @property
     def failures(self) -> Mapping[int, str]:
-        """What went wrong with the first Files that failed, by number."""
+        """The errors of the first Files that failed, by number."""
         return self._ends.failures
 
     @property
@@ -128,7 +128,7 @@ class Stager:
 
     @property
     def wake_s(self) -> float | None:
-        """After how long a turn follows even if nothing happens; None: never."""
+        """The time after which a turn follows even without events; None: never."""
         return self._postponed.wake_s
 
     @property
@@ -146,7 +146,7 @@ class Stager:
         return self.table.offers()
 
     def offer(self, file: int, tier: int) -> bool:
-        """Adopt a Replica of an earlier job; False if it does not fit."""
+        """Offer a Replica of an earlier job for adoption; False if it does not fit."""
         return self.table.offer(file, tier)
 
     def follow(self, policy: Policy) -> None:
@@ -156,7 +156,7 @@ class Stager:
         )
 
     def join(self, sources: Sources, receiver: Receiver) -> None:
-        """Ask the peers of a cluster from now on; `follow` was called before.
+        """Use the peers of a cluster from now on; `follow` was called before.
 
         Args:
             receiver: fetches Files from peers into the Tiers of this node.
@@ -177,44 +177,44 @@ class Stager:
         self.refill()
 
     def look_behind(self) -> None:
-        """Let fill stage what is behind links by which programs have opened a File."""
+        """Let fill stage the Files behind links that programs opened a File by."""
         if self._settings.behind.note_opened(self.replicas.in_state):
             self.refill()
 
     def refuse_adoption(self, file: int) -> None:
-        """Give up the Replica of an earlier job."""
+        """Withdraw and remove the Replica of an earlier job."""
         tier = self.table.withdraw(file)
         if tier is not None:
             self._removal.unlink(file, tier)
 
     def relieve(self, used_bytes: int, limit_bytes: int) -> int:
-        """Evict some RAM Replicas if memory is short; return the bytes given back."""
+        """Evict some RAM Replicas if memory is short; return the bytes freed."""
         reason = MEMORY_REASONS[self.policy.uses_pool]
         return self._eviction.relieve(used_bytes, limit_bytes, reason)
 
     def admit(self, room_bytes: int) -> None:
-        """Let RAM Replicas take so much more memory until the next time."""
+        """Let RAM Replicas take this much more memory until the next call."""
         self._eviction.admit(room_bytes)
 
     def note_found(self, file: int, tier: int, finding: Finding) -> None:
-        """Handle what was found of a Replica that a program could not open."""
+        """Handle the finding about a Replica that a program could not open."""
         try:
             self.losses.note_found(file, tier, finding)
         except Exception as error:
             self._survive(f"loss failed file={file}", error)
 
     def pause_fetching(self, *, paused: bool) -> None:
-        """Fetch nothing unasked while no program runs on this node."""
+        """Pause background fetches while no program runs on this node."""
         self._engine.pause_fetching(paused=paused)
 
     def refill(self) -> None:
-        """Let fill look again at every File that this node keeps."""
+        """Let fill process again every File that this node keeps."""
         if not self._stopping:
             offered = np.flatnonzero(self.unverified >= 0).astype(np.uint32)
             self._fill.start(self.policy, offered)
 
     def turn(self) -> None:
-        """Handle what the data plane has not, and order what follows from it."""
+        """Handle events that the data plane did not, and submit resulting orders."""
         for step in (
             self._check_roots,
             self._end_transfers,
@@ -230,21 +230,21 @@ class Stager:
         self._dispatch.submit()
 
     def stop(self) -> None:
-        """Order nothing more; end at once what has not been taken."""
+        """Order nothing more; end orders that were not accepted at once."""
         self._stopping = True
         self.table.stop()
         orders = self._dispatch.cancel()
         self._outcomes.stop([Transfer(order) for order in orders])
 
     def _make_routes(self, sources: Sources, receiver: Receiver) -> Routes:
-        """Return how Transfers go by the Policy of these Sources."""
+        """Return the routes of Transfers under the Policy of these Sources."""
         fetches = Fetches(
             receiver, sources, self.replicas, self._settings, self._counters
         )
         return Routes(sources, fetches)
 
     def _unwanted(self, kept: npt.NDArray[np.bool_]) -> list[int]:
-        """Return Files that are not to be adopted: kept ones need their room."""
+        """Return Files not to be adopted, because kept ones need their space."""
         others = np.flatnonzero((self.unverified >= 0) & ~kept).tolist()
         unwanted: list[int] = []
         missing_bytes = -self.table.spare_bytes
@@ -253,7 +253,7 @@ class Stager:
             missing_bytes -= footprint(self.replicas.size_of(unwanted[-1]))
         return unwanted
 
-    # -- what the data plane cannot judge ---------------------------------------------
+    # -- requests that the data plane cannot judge ------------------------------------
 
     def _judge_requests(self) -> None:
         if self._stopping:
@@ -263,7 +263,7 @@ class Stager:
             if self.replicas.is_written(file):
                 self.refuse_adoption(file)
             elif tier is not None:
-                # Looking for it may take as long as a broken medium does: not here.
+                # Not here: a check may take as long as a broken medium does.
                 self.losses.doubt(file, tier)
             elif self._postponed.is_stalled(file):
                 self._postponed.refuse(file)

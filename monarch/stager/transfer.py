@@ -1,4 +1,4 @@
-"""The native parts that carry out Transfers, and those that Python has to do with."""
+"""The native parts that carry out Transfers, and the Transfers that Python handles."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from monarch.native import NO_PEER, Completion, Health, Order, OrderKind, Reason
 
 
 class Engine(Protocol):
-    """What the Stager needs of the native copy engine."""
+    """The part of the native copy engine that the Stager uses."""
 
     def requests(self) -> list[int]:
-        """Return Files that the data plane cannot judge, since the last call."""
+        """Return the Files since the last call that the data plane cannot judge."""
 
     def submit(self, orders: Iterable[Order]) -> int:
         """Take orders; return how many were taken, the first ones."""
@@ -34,10 +34,10 @@ class Engine(Protocol):
         """Return how many Files of each list fill has not reached."""
 
     def hint(self, program: int, files: npt.NDArray[np.uint32]) -> None:
-        """Stage what a program will open next, in this order, before anything else."""
+        """Stage the Files that a program opens next, in order, before all others."""
 
     def pause_fetching(self, *, paused: bool) -> None:
-        """Fetch nothing from peers unasked, or go on."""
+        """Pause or resume background fetches from peers."""
 
     def health(self) -> Health:
         """Return which roots do not answer, and how many Transfers hang there."""
@@ -56,7 +56,7 @@ class Engine(Protocol):
 
 
 class Receiver(Protocol):
-    """What the Stager needs of the native receiver of Files from peers."""
+    """The part of the native receiver of Files that the Stager uses."""
 
     def submit(self, orders: Iterable[Order]) -> int:
         """Take orders; return how many were taken, the first ones."""
@@ -69,20 +69,20 @@ class NoReceiver:
     """The receiver of a node without peers: nothing is fetched."""
 
     def submit(self, orders: Iterable[Order]) -> int:
-        """Take nothing: the Policy of such a node names no peer."""
+        """Raise ValueError: the Policy of such a node names no peer."""
         raise ValueError(f"no peer to fetch {list(orders)} from")
 
     def arrivals(self) -> list[Completion]:
-        """Return that nothing has ended."""
+        """Return an empty list."""
         return []
 
 
 @dataclass(slots=True)
 class Transfer:
-    """A Transfer that has failed, and goes on or ends as Python decides.
+    """A failed Transfer; Python decides whether it continues or ends.
 
     Args:
-        order: the last one; its File is STAGING by the generation of it.
+        order: the last one; its File is STAGING with its generation.
         tried: peers that have failed.
         late: how often a peer has answered that the File takes longer.
     """
@@ -98,7 +98,7 @@ class Transfer:
 
     @property
     def peer(self) -> int | None:
-        """Where the File is fetched; None: the Origin, or the Tier itself."""
+        """The peer that sends the File; None: the Origin, or the Tier itself."""
         return None if self.order.peer == NO_PEER else self.order.peer
 
     @property
@@ -112,13 +112,13 @@ class Transfer:
         return self.asked and bool(self.order.kind & OrderKind.PARTLY)
 
     def order_from(self, peer: int | None) -> Order:
-        """Return the order by which it goes on, and whose end is reported."""
+        """Return the order that continues it, whose end is reported."""
         kind = self.order.kind | OrderKind.REPORT
         return self.order._replace(kind=kind, peer=NO_PEER if peer is None else peer)
 
 
 class Troubles:
-    """The Transfers that Python has sent on, by File, until they end."""
+    """The Transfers that Python has continued, by File, until they end."""
 
     def __init__(self) -> None:
         self._transfers: dict[int, Transfer] = {}
@@ -138,5 +138,5 @@ class Troubles:
         return known
 
     def note(self, transfer: Transfer) -> None:
-        """Remember a Transfer that goes on."""
+        """Store a Transfer that continues."""
         self._transfers[transfer.file] = transfer

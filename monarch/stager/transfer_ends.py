@@ -1,4 +1,4 @@
-"""The ends of Transfers: what failures mean, and what follows."""
+"""The ends of Transfers: classification of failures, and the following actions."""
 
 import errno
 import logging
@@ -25,7 +25,7 @@ class Ends:
     """Judges and counts the failures of Transfers.
 
     Attributes:
-        failures: what went wrong with the first Files that failed, by number.
+        failures: the errors of the first Files that failed, by number.
         errors: how often each errno ended a step, and the first such File.
         changed: Files whose Origin differs from the Catalog.
     """
@@ -51,16 +51,16 @@ class Ends:
         return f"<Ends {self._counters.transfers_failed} failed>"
 
     def judge(self, done: Completion) -> tuple[FileOutcome, TierOutcome]:
-        """Count a failure, and return what it means.
+        """Count a failure, and return the actions on its File and Tier.
 
-        The File stays STAGING: the caller decides what happens to it.
+        The File stays STAGING: the caller carries out the actions.
         """
         order, status = done.order, done.status
         taken = status == -errno.EEXIST
         at_tier = done.step in _AT_TIER or (
             order.is_adoption and done.step != Step.STAT
         )
-        # A program has written to the File: nothing is wrong with the Tier.
+        # A program has written to the File: the Tier has no fault.
         foreign = taken or (status == -errno.ESTALE and not order.is_adoption)
         end = TransferEnd(status, at_tier and not foreign, order.is_adoption)
         outcomes = self._ledger.classify(order.file, generation(order.word), end)
@@ -76,11 +76,11 @@ class Ends:
     def drop(
         self, transfer: Transfer, reason: Reason, *, promise: bool = False
     ) -> None:
-        """End a Transfer that does not go on; its File is absent for the Reason."""
+        """End a Transfer that does not continue; its File is absent for the Reason."""
         self._table.fail(transfer.order, reason, promise=promise)
 
     def refuse(self, transfer: Transfer, outcome: FileOutcome) -> None:
-        """Set a File absent whose Transfer has failed, for the Reason that follows."""
+        """Set the File of a failed Transfer absent, for the Reason of the outcome."""
         file, reason = transfer.file, Reason.NONE
         if outcome is FileOutcome.CHANGED:
             reason = Reason.CHANGED
@@ -94,7 +94,7 @@ class Ends:
         self.drop(transfer, reason, promise=reason is Reason.NONE)
 
     def shrink(self, tier: int) -> None:
-        """Limit a Tier that is full to what it holds."""
+        """Limit a full Tier to its current contents."""
         self._ledger.shrink(tier)
 
     def _count_failed(self, done: Completion) -> None:
@@ -117,7 +117,7 @@ class Ends:
 
 
 class Outcomes:
-    """Carries out what follows from the ends of Transfers."""
+    """Carries out the actions that follow the ends of Transfers."""
 
     def __init__(
         self,
@@ -160,20 +160,20 @@ class Outcomes:
         elif self._stopping:
             self._ends.drop(transfer, Reason.STOPPING)
         elif outcome is FetchOutcome.ABANDON:
-            # Programs that have begun to wait for it are woken, and ask themselves.
+            # Programs that wait for it by now are woken, and request it themselves.
             self._ends.drop(transfer, Reason.NONE, promise=True)
         else:
             self._dispatch.go_on(transfer, outcome)
         self._retry_if_expired(arrival)
 
     def stop(self, transfers: list[Transfer]) -> None:
-        """Order nothing more, and end these at once: they have not begun."""
+        """Order nothing more, and end these Transfers at once: they have not begun."""
         self._stopping = True
         for transfer in transfers:
             self._ends.drop(transfer, Reason.STOPPING)
 
     def _judge_tier(self, done: Completion) -> None:
-        """Handle an error of a Tier that leaves its File where it is."""
+        """Handle a Tier error that does not affect the File."""
         _, tier_outcome = self._ends.judge(done)
         if tier_outcome is TierOutcome.FAILED:
             self._losses.withdraw(done.tier, os.strerror(-done.status))
@@ -195,15 +195,15 @@ class Outcomes:
     def _restart(self, transfer: Transfer, tier_outcome: TierOutcome) -> None:
         full = tier_outcome is TierOutcome.FULL
         if full and self._replicas.is_in_pieces(transfer.file):
-            # It would fill the Tier and fail again and again.
+            # Otherwise it would fill the Tier and fail repeatedly.
             self._ends.drop(transfer, Reason.NO_ROOM)
             self._ends.shrink(transfer.order.tier)
             return
         self._ends.drop(transfer, Reason.NONE, promise=True)
         if tier_outcome is TierOutcome.FULL:
-            # Only now: what is reserved counts as held.
+            # Only now: reserved bytes count as contents.
             self._ends.shrink(transfer.order.tier)
-        if not transfer.partly:  # else programs ask again for the Pages that they need
+        if not transfer.partly:  # else programs request their Pages again
             self._dispatch.order(transfer.file, asked=transfer.asked)
 
     def _retry_if_expired(self, done: Completion) -> None:

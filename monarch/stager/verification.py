@@ -1,7 +1,7 @@
-"""Compares what was retained with the datasets as they are, without changing anything.
+"""Compares retained Replicas with the current datasets, without changing anything.
 
-A Replica is right if a File of now has its name, which stands for path, inode, size and
-times, and if its bytes have the checksums that were noted when it was copied.
+A Replica is right if a current File has its name, which is derived from path, inode,
+size and times, and if its bytes match the checksums stored when it was copied.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Verified:
-    """What a check has found.
+    """The results of a check.
 
     Attributes:
-        right: the Files of which a Replica is right.
-        missing: those without a Replica.
-        wrong: what is wrong with the Replicas of others.
-        foreign: how many Replicas are of no File of now: those have changed.
+        right: the Files with a right Replica.
+        missing: the Files without a Replica.
+        wrong: the faults of the Replicas of other Files.
+        foreign: the number of Replicas of no current File: their Files have changed.
     """
 
     right: list[int] = field(default_factory=list)
@@ -51,10 +51,10 @@ class Verified:
 def verify(
     expected: Expected, retained: Sequence[Retained], progress: Progress
 ) -> Verified:
-    """Read all Replicas, and compare them with what they should be.
+    """Read all Replicas, and compare them with the expected Files.
 
     Args:
-        progress: called with the bytes that were compared, and all of them.
+        progress: called with the compared bytes, and the total.
     """
     extents = ExtentDigests(
         np.zeros(int(expected.first[-1]), np.uint64), expected.first
@@ -68,7 +68,7 @@ def verify(
             frames, foreign = frames_of(one.directory, one.manifest.packs, expected)
             places |= frames
             found.foreign += foreign
-        # A File has one checksum, whichever Tier its Replica is in.
+        # A File has the same checksums, whichever Tier its Replica is in.
         files, others = match(one.manifest, names, expected.sizes, extents)
         places |= dict.fromkeys(files, one)
         found.foreign += len(others)
@@ -88,7 +88,7 @@ def verify(
 
 
 def _batched(files: Iterable[int], count: int) -> Iterator[list[int]]:
-    """Yield the files in lists of so many."""
+    """Yield the files in lists of at most `count`."""
     rest = iter(files)
     while some := list(islice(rest, count)):
         yield some
@@ -100,7 +100,7 @@ def _judge(
     expected: Expected,
     extents: ExtentDigests,
 ) -> str:
-    """Return what is wrong with the Replica of a File."""
+    """Return the fault of the Replica of a File; "" if it has none."""
     place = places[file]
     if isinstance(place, Frames):
         return place.fault()
@@ -109,7 +109,7 @@ def _judge(
 
 
 def _fault(path: str, size: int, digests: npt.NDArray[np.uint64]) -> str:
-    """Return what is wrong with a Replica; "" if nothing is."""
+    """Return the fault of a Replica; "" if it has none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -127,9 +127,9 @@ def _fault(path: str, size: int, digests: npt.NDArray[np.uint64]) -> str:
 
 
 def _extent_digest(read: Callable[[int], bytes | None]) -> int:
-    """Return the checksum of the next Extent of a file, as copies compute it.
+    """Return the checksum of the next Extent of a file, as computed by copies.
 
-    That of each chunk is the seed of the next one.
+    The checksum of each chunk is the seed of the next one.
     """
     chunk, chain = CONSTANTS["CHUNK_BYTES"], 0
     for _ in range(CONSTANTS["EXTENT_BYTES"] // chunk):
@@ -142,7 +142,7 @@ def _extent_digest(read: Callable[[int], bytes | None]) -> int:
 
 
 def _piece(read: Callable[[int], bytes | None], size: int) -> bytes:
-    """Return the next bytes of a file; a read may return less than is there."""
+    """Return the next bytes of a file; repeat short reads."""
     pieces: list[bytes] = []
     while size and (piece := read(size)):
         pieces.append(piece)

@@ -1,4 +1,4 @@
-"""How many background copies run beside those that programs wait for."""
+"""Limits background copies while programs wait for others."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,37 +9,37 @@ import numpy as np
 from monarch.stager.concurrency import MOST
 
 SLOWER: Final = 1.3
-"""Fill yields while programs wait so many times as long as without it."""
+"""Fill yields if programs wait more than this many times as long as without it."""
 DEMANDS: Final = 16
-"""So many copies that programs waited for are compared at once."""
+"""The number of demand copies that are compared at once."""
 LARGE_BYTES: Final = 1 << 20
-"""Of larger files the chunks are compared, each at least of this size."""
+"""Larger files are compared by their chunks, each at least of this size."""
 COMPARED_BYTES: Final = 128 << 20
-"""So much of large files is compared at once: parallel file systems read ahead tens of
-MiB at a time, so that most chunks are there at once and some take long."""
+"""The bytes of large files that are compared at once: parallel file systems read ahead
+tens of MiB at a time, so that most chunks arrive at once and some take long."""
 REFRESH: Final = 64
-"""After so many comparisons the time without fill is measured again."""
+"""The number of comparisons after which the time without fill is measured again."""
 CALM: Final = 4
-"""So often in a row demand must be served well before one more copy runs beside it."""
+"""The number of good comparisons in a row before one more copy runs beside demand."""
 GROWTH: Final = 4
-"""So many times as many copies run each time, until programs wait longer for them."""
+"""The factor by which copies increase, until programs wait longer because of them."""
 STEADY: Final = 1.2
-"""Waits without fill that fall by more from one comparison to the next still settle."""
+"""Waits without fill that fall by more between two comparisons have not settled."""
 FALLS_MAX: Final = 4
 CALM_TURNS: Final = 10
-"""After so many looks without any program that waited, other nodes fill freely."""
+"""The number of turns without a waiting program after which other nodes fill freely."""
 PAUSE_FIRST: Final = 4
 PAUSE_MAX: Final = 16
-"""How often in a row fill rests where even one copy is too many: at first, at most."""
+"""How often in a row fill rests if even one copy is too many: at first, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long copies took that programs waited for.
+    """The durations of demand copies.
 
     Args:
-        copy_s: the median of their durations; of chunks of large files the mean.
-        byte_s: the same of their durations for each byte.
+        copy_s: the median of their durations; for chunks of large files the mean.
+        byte_s: the same of their durations per byte.
     """
 
     copy_s: float
@@ -47,7 +47,7 @@ class Waits:
 
     @classmethod
     def of(cls, copies: Sequence[tuple[int, float]]) -> Self:
-        """Return the service of copies, each as its bytes and seconds."""
+        """Return the waits for copies, each passed as its bytes and seconds."""
         if any(size >= LARGE_BYTES for size, _ in copies):
             size_bytes = sum(size for size, _ in copies)
             seconds = sum(seconds for _, seconds in copies)
@@ -58,31 +58,31 @@ class Waits:
         )
 
     def slowdown_on(self, quiet: Self) -> float:
-        """Return how many times as long they took at least, if sizes differ, too."""
+        """Return a lower bound of their slowdown, even if sizes differ."""
         return min(self.copy_s / quiet.copy_s, self.byte_s / quiet.byte_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Yielding:
-    """How far fill yields to programs, and what is known of their waits.
+    """The limit of background copies while programs wait, and the measured waits.
 
-    A time without any copies beside it is how it is known what demand takes alone: so
-    it begins. Then more follow each time, until demand takes longer than it may: they
-    are halved, at last to none, and come back by one at a time.
+    It begins without background copies, to measure the duration of demand alone. Then
+    they increase each time, until demand takes longer than it may. Then they are
+    halved, at last to none, and return one at a time.
 
     Args:
         beside: how many background copies may run while programs wait.
-        quiet: the waits without any; None: not measured.
-        resume: how many run again when that has been measured.
-        compared: how often since then.
+        quiet: the waits without background copies; None: not measured.
+        resume: how many of them run again after `quiet` has been measured.
+        compared: the number of comparisons since then.
         calm: how often in a row demand took no longer than it may; None: always, so
-            that there are more and more.
-        pauses: for how many more comparisons fill rests.
-        rest: how many they were the last time, twice.
-        before: the waits of the last comparison without any, unless they were steady:
-            an origin may go on for a while with what it reads ahead for fill.
-        falls: how often in a row they were not.
-        quiet_rate: how many files came in a second without any; None: unknown.
+            that copies keep increasing.
+        pauses: the number of further comparisons for which fill rests.
+        rest: twice the number of pauses of the last rest.
+        before: the waits of the last comparison without background copies, unless
+            they were steady: an origin may continue for a while to read ahead for fill.
+        falls: how often in a row they were not steady.
+        quiet_rate: the files per second without background copies; None: unknown.
     """
 
     beside: int = 0
@@ -97,11 +97,11 @@ class Yielding:
     quiet_rate: float | None = None
 
     def after(self, waits: Waits, found: int, rate: float | None = None) -> "Yielding":
-        """Return what follows from some waits with `beside` others.
+        """Return the successor after some waits with `beside` background copies.
 
         Args:
-            found: how many background copies the Origin gains by.
-            rate: how many files came in a second, by demand and fill; None: unknown.
+            found: the limit of background copies that was found best for the Origin.
+            rate: the files per second, by demand and fill; None: unknown.
         """
         if self.beside == 0:
             return replace(self._rested(waits), quiet_rate=rate)
@@ -114,16 +114,16 @@ class Yielding:
         return compared._calmed(found)
 
     def _pays(self, rate: float | None) -> bool:
-        """Return whether so many more files come that programs wait less in all.
+        """Return whether the higher rate of files makes programs wait less in all.
 
-        So it is where copies cost less together than one by one: programs find many
-        files ready, and one link that is shared is no such case.
+        This is so if copies cost less together than one by one: programs find many
+        files ready. One shared link is no such case.
         """
         quiet = self.quiet_rate
         return rate is not None and quiet is not None and rate > SLOWER * quiet
 
     def _rested(self, waits: Waits) -> "Yielding":
-        """Return what follows from a time without fill."""
+        """Return the successor after a time without fill."""
         before, falls = self.before, self.falls + 1
         if before is None or (falls < FALLS_MAX and before.slowdown_on(waits) > STEADY):
             return replace(self, before=waits, falls=falls)
@@ -150,7 +150,7 @@ class Yielding:
 
 
 class DemandFirst:
-    """Collects what programs waited for, and says how far fill yields to them.
+    """Measures demand latency and limits background fill accordingly.
 
     Attributes:
         permitted: how many background copies may run, because of other nodes.
@@ -176,13 +176,13 @@ class DemandFirst:
     def asked(self) -> int:
         """How many background copies each other node may run, because of this one.
 
-        Fewer than all, if programs wait here for which fill has had to yield.
+        Fewer than `MOST`, if programs wait here and fill has had to yield to them.
         """
         waits = self._quiet_turns < CALM_TURNS and self._yielding.calm is not None
         return self.beside if waits else MOST
 
     def permit(self, limit: int) -> bool:
-        """Follow what other nodes ask for; return whether that has changed."""
+        """Set the limit requested by other nodes; return whether it has changed."""
         before, self.permitted = self.permitted, min(limit, MOST)
         return self.permitted != before
 
@@ -192,12 +192,12 @@ class DemandFirst:
         found: int,
         done: tuple[int, float] | None = None,
     ) -> bool:
-        """Look at copies that programs waited for; return whether `beside` changes.
+        """Evaluate demand copies; return whether `beside` changes.
 
         Args:
-            copies: their bytes and nanoseconds, all begun under the limits of now.
-            found: how many background copies the Origin gains by.
-            done: how many files the Origin has given, and until when in seconds.
+            copies: their bytes and nanoseconds, all begun under the current limits.
+            found: the limit of background copies that was found best for the Origin.
+            done: the number of files read from the Origin, and the time in seconds.
         """
         self._last = done
         new = [(size, ns / 1e9) for size, ns in copies]
@@ -212,7 +212,7 @@ class DemandFirst:
         return self.beside != before
 
     def _rate(self) -> float | None:
-        """Return how many files came in a second since the last comparison."""
+        """Return the files per second since the last comparison."""
         if self._began is None or self._last is None or self._has_large():
             return None
         files, seconds = (b - a for a, b in zip(self._began, self._last, strict=True))
@@ -222,12 +222,12 @@ class DemandFirst:
         return any(size >= LARGE_BYTES for size, _ in self._copies)
 
     def _are_enough(self) -> bool:
-        """Return whether the copies show how long programs wait."""
+        """Return whether the copies are enough for a comparison."""
         sizes = [size for size, _ in self._copies]
         enough = not self._has_large() or sum(sizes) >= COMPARED_BYTES
         return len(sizes) >= DEMANDS and enough
 
     def forget(self) -> None:
-        """Drop what was collected: it was begun under other limits."""
+        """Drop the collected copies: they were begun under other limits."""
         self._copies = []
         self._began = self._last

@@ -1,4 +1,4 @@
-"""Private directories and their locks, which no other user can have prepared."""
+"""Private directories and their locks, which no other user can prepare in advance."""
 
 import errno
 import fcntl
@@ -19,11 +19,11 @@ TRIES = 100
 
 
 class Unsafe(MonarchError):
-    """A directory that must be private is not: it is refused, not repaired."""
+    """A directory that must be private is not; it is refused, not repaired."""
 
 
 def open_private(path: Path, *, create: bool = True) -> int:
-    """Return a descriptor of a directory that is no link, and private to this user.
+    """Return a descriptor of a private directory of this user that is not a link.
 
     The parent must exist; the caller closes the descriptor.
     """
@@ -33,7 +33,7 @@ def open_private(path: Path, *, create: bool = True) -> int:
         with suppress(FileNotFoundError):
             return _open(path)
         if not create:
-            break  # else another process has removed it, which was empty, meanwhile
+            break  # else another process has removed it meanwhile, as it was empty
     raise Unsafe(f"{path}: {os.strerror(errno.ENOENT)}")
 
 
@@ -66,7 +66,7 @@ def _open(path: Path) -> int:
 
 
 def make_private(path: Path) -> None:
-    """Make a private directory, or check one that exists."""
+    """Make a private directory, or check an existing one."""
     os.close(open_private(path))
 
 
@@ -95,7 +95,7 @@ def take_lock(
 ) -> int | None:
     """Return a descriptor with the lock of a directory; None if it is taken.
 
-    The lock is free as soon as the process that has it ends, in whatever way.
+    The kernel releases the lock when its process ends, in whatever way.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     while True:
@@ -107,14 +107,14 @@ def take_lock(
             return None
         if _still_named(fd, directory / name):
             return fd
-        os.close(fd)  # the directory was removed as a leftover in between: once more
+        os.close(fd)  # the directory was removed as a leftover meanwhile: retry
 
 
 def lock_directory(path: Path, name: str = "lock") -> int | None:
-    """Make a private directory and take its lock; None if another process has it.
+    """Make a private directory and take its lock; None if another process holds it.
 
-    An agent that removes leftovers may have the lock for a moment, or may have removed
-    the directory before it had a lock.
+    An agent that removes leftovers may hold the lock for a moment, or may have removed
+    the directory before it was locked.
     """
     deadline_s = time.monotonic() + LOCK_S
     while True:
@@ -129,7 +129,7 @@ def lock_directory(path: Path, name: str = "lock") -> int | None:
 
 
 def is_locked(directory: Path, name: str = "lock") -> bool:
-    """Return whether a living process has the lock of a directory."""
+    """Return whether a running process holds the lock of a directory."""
     try:
         fd = take_lock(directory, name, create=False)
     except OSError:
@@ -141,7 +141,7 @@ def is_locked(directory: Path, name: str = "lock") -> bool:
 
 
 def remove_tree(path: Path) -> bool:
-    """Remove a directory in one step as others see it; False if it stays.
+    """Remove a directory atomically for other processes; return False if it stays.
 
     It is renamed first, so that its name never leads to a half-removed directory.
     """

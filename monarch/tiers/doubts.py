@@ -1,6 +1,6 @@
-"""Doubts about the place of a Tier: it works there, but may not be what was meant.
+"""Doubts about the place of a Tier: it works, but may not be intended.
 
-`monarch doctor` looks closer; this is cheap enough for the start of each job.
+`monarch doctor` checks more; these checks are cheap enough for the start of each job.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from monarch.tiers.tier import TierSettings
 
 
 def doubts_about(tiers: Sequence[TierSettings], roots: Iterable[Path]) -> list[str]:
-    """Return at most one sentence for each Tier, with what to do.
+    """Return at most one sentence for each Tier, with advice.
 
-    What cannot be examined raises no doubt: its user reports the fault.
+    A path that cannot be examined raises no doubt: its user reports the fault.
 
     Args:
         roots: the datasets.
@@ -47,7 +47,7 @@ def _doubt(tier: TierSettings, devices: Mapping[Path, int]) -> str | None:
             f"tier {name} is of kind ssd, but {path} is in memory and counts against "
             "the job's limit; use kind ram, or a path on a disk"
         )
-    # Two directories in memory are as fast as each other: that is no mistake.
+    # Two directories in memory are equally fast, so this is no mistake.
     dev = None if traits.in_memory else _device(path)
     for root, other in devices.items():
         if other == dev:
@@ -59,7 +59,7 @@ def _doubt(tier: TierSettings, devices: Mapping[Path, int]) -> str | None:
 
 
 def _device(path: Path) -> int | None:
-    """Return the device of a path; None: it cannot be examined."""
+    """Return the device of a path; None if it cannot be examined."""
     try:
         return os.stat(path).st_dev
     except OSError:

@@ -20,7 +20,7 @@ class RamTier(Tier):
         self._memory = memory or tightest(read_memory())
 
     def wanted_bytes(self, device: Device) -> int:
-        """Return the capacity: by default a quarter of the limit, half of what is free.
+        """Return the capacity: by default a quarter of the limit, or half the free.
 
         The other half is for the program and the workers of its loader, which use
         shared memory too and start later.
@@ -34,12 +34,12 @@ class RamTier(Tier):
         return capacity.of(memory.limit_bytes)
 
     def subtract(self, used_bytes: int) -> None:
-        """Subtract what else takes memory from a capacity that is a share of it."""
+        """Subtract other memory use, unless the capacity is configured in bytes."""
         if self.settings.capacity.kind is not SizeKind.BYTES:
             self.capacity_bytes = max(0, self.capacity_bytes - used_bytes)
 
     def limit_bytes(self, device: Device) -> int | None:
-        """Return the smaller of the memory limit and the file system."""
+        """Return the smaller of the memory limit and the size of the file system."""
         limit = self._memory.limit_bytes
         return limit if device.total_bytes is None else min(limit, device.total_bytes)
 
@@ -50,7 +50,7 @@ class SsdTier(Tier):
     kind: ClassVar[str] = "ssd"
 
     def wanted_bytes(self, device: Device) -> int:
-        """Return the capacity: by default four fifths of what is free."""
+        """Return the capacity: by default four fifths of the free space."""
         capacity = self.settings.capacity
         if capacity.kind is SizeKind.BYTES:
             return capacity.of(0)
@@ -69,6 +69,6 @@ class SsdTier(Tier):
 
 
 def open_tier(settings: TierSettings, job_node: str) -> Tier:
-    """Return the Tier that the settings describe, without touching its device."""
+    """Return the Tier of these settings, without touching its device."""
     kinds: dict[str, type[Tier]] = {"ram": RamTier, "ssd": SsdTier}
     return kinds[settings.kind](settings, job_node)

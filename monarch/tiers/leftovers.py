@@ -1,9 +1,9 @@
-"""What dead jobs have left behind, recognised by locks that no process holds.
+"""Leftovers of dead jobs, recognised by locks that no process holds.
 
-Programs may outlive the agent of their job. They go on marking what they write in its
-flags segment, but the next agent in the same run directory reads another one; so the
-old flags are marked as superseded before they are removed, and these programs look at
-the path again.
+Programs may outlive the agent of their job. They continue to mark written files in its
+flags segment, but the next agent in the same run directory reads another one. So the
+old flags are marked as superseded before they are removed, and these programs open the
+path again.
 """
 
 import logging
@@ -22,15 +22,15 @@ from monarch.native import CONSTANTS, DTYPES, SegmentKind, is_home
 from monarch.tiers.directory_lock import is_private, remove_tree, take_lock
 from monarch.tiers.retained import RETAINED, has_expired
 
-# A launcher makes the directory before there is any lock in it.
+# A launcher makes the directory before it contains any lock.
 NEWBORN_S: Final = 60.0
 
 KEPT_LOG_S: Final = 3600.0
-"""How long the log of an agent that could not start is kept."""
-# All that such an agent and its launcher leave.
+"""The time for which the log of an agent that could not start is kept."""
+# All files that such an agent and its launcher leave.
 _FAILED_START: Final = frozenset({"failed", "start", "lock", "agent.log"})
 
-# What a run directory holds; the launcher makes `start` before anything else in it.
+# The files of a run directory; the launcher makes `start` first.
 _START: Final = "start"
 _RUN_FILES: Final = frozenset(
     {
@@ -41,9 +41,9 @@ _RUN_FILES: Final = frozenset(
         *(".outline", ".changes"),
     }
 )
-# The paths that a program hands over, until the agent has taken them.
+# The paths of a program's hint, until the agent has read them.
 _HINT: Final = "hint-"
-# What `remove_tree` has begun to remove.
+# Directories that `remove_tree` has begun to remove.
 _DOOMED: Final = re.compile(r"dead-[0-9a-f]{12}")
 
 log = logging.getLogger("monarch.tiers")
@@ -60,14 +60,14 @@ def collect(
     keep_logs: bool = True,
     note: Callable[[Path], None] = _ignore,
 ) -> list[Path]:
-    """Remove what dead jobs left in `home`, and return it.
+    """Remove leftovers of dead jobs in `home`, and return their paths.
 
     Args:
         home: a directory `monarch-<uid>` with one directory per job and node. In any
-            other, which may be the home of a user, only what is certainly a run
-            directory is touched.
-        keep_logs: leave the logs of agents that could not start, for some time.
-        note: is called with each directory before it is removed.
+            other, which may be the home of a user, only directories that are
+            certainly run directories are removed.
+        keep_logs: keep the logs of agents that could not start, for some time.
+        note: called with each directory before it is removed.
     """
     if not is_private(home):
         return []
@@ -87,9 +87,9 @@ def collect_all(homes: list[Path]) -> None:
 
 
 def _is_run_directory(entry: Path) -> bool:
-    """Return whether a private directory holds only what a run directory does.
+    """Return whether a private directory contains only files of a run directory.
 
-    One that is half removed may have lost any part; its name is enough then.
+    A half-removed one may have lost any file; its name is enough then.
     """
     try:
         if not is_private(entry):
@@ -102,7 +102,7 @@ def _is_run_directory(entry: Path) -> bool:
 
 
 def _explains_failure(entry: Path, now_s: float) -> bool:
-    """Return whether there is nothing but the log of an agent that failed lately."""
+    """Return whether a directory holds only the log of a recently failed agent."""
     try:
         names = set(os.listdir(entry))
         is_known = {"failed", "agent.log"} <= names <= _FAILED_START
@@ -148,13 +148,13 @@ def _collect_dead(entry: Path, now_s: float, note: Callable[[Path], None]) -> bo
         if not found and now_s - entry.stat().st_mtime < NEWBORN_S:
             return False
         if has_programs(entry):
-            return False  # a program that joins their job must see what they write
+            return False  # a program that joins their job must see their writes
         supersede(entry)
         return _remove(entry, note)
 
 
 def supersede(run: Path) -> None:
-    """Have programs that live on mark for the next agent of a run directory, if any."""
+    """Redirect marks of surviving programs to the next agent of a run directory."""
     for name in ("flags", "changes"):
         with suppress(OSError):
             _supersede(run / name)
@@ -170,14 +170,14 @@ def _supersede(flags: Path) -> None:
 
 
 def has_programs(run: Path) -> bool:
-    """Return whether a living process has loaded the Shim of a run directory.
+    """Return whether a running process has loaded the Shim of a run directory.
 
     Its mappings show that, even if the file was removed. A slot in the counters may be
-    missing, or name a process whose number is another's by now.
+    missing, or its process number may have been reused.
     """
     shim = run / "shim.so"
     wanted = f" {os.path.realpath(run)}/shim.so".encode()
-    if shim.is_symlink():  # the run directory is on a file system without execution
+    if shim.is_symlink():  # the run directory is on a file system mounted noexec
         wanted = f" {os.path.realpath(shim)}".encode()
     processes = (name for name in os.listdir("/proc") if name.isdigit())
     return any(_maps(process, wanted) for process in processes)
@@ -190,7 +190,7 @@ def _place_of(segment: str, field: str) -> int:
 
 
 def _is_segment(head: bytes, name: str) -> bool:
-    """Return whether a segment of this kind and of this version begins so."""
+    """Return whether these bytes are the head of a segment of this kind and version."""
     dtype = DTYPES["segment"]
     if len(head) < dtype.itemsize:
         return False
@@ -201,7 +201,7 @@ def _is_segment(head: bytes, name: str) -> bool:
 
 
 def _maps(process: str, wanted: bytes) -> bool:
-    """Return whether a process has mapped a file; False if that may not be read."""
+    """Return whether a process has mapped a file; False if its maps are unreadable."""
     try:
         return wanted in Path("/proc", process, "maps").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Staged files and their names: jobs share an inode, which the last name frees."""
+"""Staged files and their names: jobs share inodes, freed with their last name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Inode:
 
     Attributes:
         key: device and inode.
-        links: how many names it has, in all jobs.
-        size_bytes: what it takes, at most its length: some are filling.
+        links: the number of its names, in all jobs.
+        size_bytes: the space that it takes, at most its length: it may be incomplete.
     """
 
     key: tuple[int, int]
@@ -34,7 +34,7 @@ def inodes_below(path: Path) -> Iterator[Inode]:
     try:
         entries = list(os.scandir(path))
     except OSError:
-        return  # it has gone meanwhile, or is no directory
+        return  # it was removed meanwhile, or is not a directory
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             yield from inodes_below(Path(entry.path))
@@ -50,7 +50,7 @@ def inodes_below(path: Path) -> Iterator[Inode]:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a directory holds, and how much of that has names elsewhere, too."""
+    """The contents of a directory, and the part that has names elsewhere, too."""
 
     files: int
     size_bytes: int
@@ -59,7 +59,7 @@ class Held:
 
     @classmethod
     def below(cls, path: Path) -> Self:
-        """Return what there is below a directory now."""
+        """Return the current contents of a directory."""
         found = list(inodes_below(path))
         shared = [one.size_bytes for one in found if one.links > 1]
         total = sum(one.size_bytes for one in found)
@@ -74,7 +74,7 @@ class FreedSpace:
     _names: dict[Path, Counter[tuple[int, int]]] = field(default_factory=dict)
 
     def note(self, path: Path) -> None:
-        """Look at a directory that is going to be removed."""
+        """Record the contents of a directory before its removal."""
         names = self._names[path] = Counter()
         for one in inodes_below(path):
             names[one.key] += 1

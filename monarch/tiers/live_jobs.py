@@ -26,7 +26,7 @@ _READY: Final = int(native.ReplicaState.READY)
 _TIER_UNIT: Final = native.CONSTANTS["STATE_TIER_UNIT"]
 _REASON_UNIT: Final = native.CONSTANTS["STATE_REASON_UNIT"]
 _PLACE_BITS: Final = 16
-"""A reference of a string is its offset, shifted by so many bits, and its length."""
+"""The bits of the length in a string reference; its offset is shifted by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class LiveJob:
 
     @property
     def name(self) -> str:
-        """The name of the job and its node, as its run directory is called."""
+        """The name of the job and its node, which is that of its run directory."""
         return self.run.name
 
     @classmethod
@@ -101,9 +101,9 @@ class LiveJob:
         )
 
     def ready(self, root: MappedRoot) -> Iterator[tuple[int, Mask]]:
-        """Yield file systems, and which Files of a root the job has READY there.
+        """Yield each file system, and the Files of a root that the job has READY there.
 
-        Nothing is yielded unless all Files of the root are those of the job's.
+        Nothing is yielded unless all Files of the root equal those of the job's root.
         """
         count, key = root.block.file_count, key_of(root)
         first = next((one.first for one in self.roots if one.key == key), None)
@@ -117,7 +117,7 @@ class LiveJob:
 
 
 def key_of(root: MappedRoot) -> tuple[int, int, int]:
-    """Return the key of a dataset, as LiveRoot has it."""
+    """Return the key of a dataset, as in LiveRoot."""
     header = root.block.header
     return native.hash64(root.path), int(header["root_dev"]), root.block.identity
 
@@ -135,7 +135,7 @@ def live_jobs(runs: Iterable[Path]) -> list[LiveJob]:
 def ready_files(
     jobs: Iterable[LiveJob], roots: Sequence[MappedRoot]
 ) -> dict[int, Mask]:
-    """Return by file system which Files of datasets some of the jobs have READY."""
+    """Return the Files of datasets that are READY in some job, by file system."""
     counts = [root.block.file_count for root in roots]
     found: dict[int, Mask] = {}
     for job in jobs:
@@ -151,11 +151,12 @@ def ready_files(
 def linkable_files(
     roots: Sequence[MappedRoot], large: npt.NDArray[np.uint32], *, links_large: bool
 ) -> Mask:
-    """Return which Files a job may link: no empty ones, and none behind links.
+    """Return the Files that a job may link: no empty ones, and none behind links.
 
     Args:
         large: the numbers of the large Files.
-        links_large: the job has one node and retains nothing: it links these, too.
+        links_large: whether to link these, too: the job has one node and retains
+            nothing.
     """
     parts = [root.block.sizes() > 0 for root in roots]
     for part, root in zip(parts, roots, strict=True):
@@ -170,7 +171,7 @@ def linkable_files(
 
 
 def _read(fd: int, place: int, size: int) -> bytes | None:
-    """Return bytes of a file; None if it ends before."""
+    """Return bytes of a file; None if it is shorter."""
     parts = []
     while size > 0:
         part = os.pread(fd, size, place)
@@ -188,7 +189,7 @@ def _record(fd: int, name: str, place: int) -> Any:
 
 
 def _head(fd: int) -> Any:
-    """Return the head of a Catalog; None if it is none of this version, or cut off."""
+    """Return the head of a Catalog; None if it is truncated or of another version."""
     head, constants = _record(fd, "catalog", 0), native.CONSTANTS
     if head is None:
         return None
@@ -220,7 +221,7 @@ def _root(fd: int, head: Any, root: Any) -> LiveRoot | None:
 
 
 def _tiers(head: Any, run: Path) -> tuple[LiveTier, ...]:
-    """Return the Tiers, without the Pool, which is the last: its Files come and go."""
+    """Return the Tiers, without the Pool, whose Files change all the time."""
     tiers = []
     for tier in head["tiers"][: int(head["tier_count"])]:
         path = Path(os.fsdecode(bytes(tier["path"])))

@@ -1,31 +1,31 @@
-"""How much memory this process may use, by its cgroups (v1 and v2) and the machine."""
+"""Memory limits of this process, by its cgroups (v1 and v2) and the machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# cgroup v1 says "no limit" with a number near 2**63.
+# cgroup v1 reports "no limit" as a number near 2**63.
 UNLIMITED_BYTES = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One limit and what counts against it, without what the kernel can reclaim."""
+    """One limit and the memory charged to it, without memory the kernel can reclaim."""
 
     limit_bytes: int
     used_bytes: int
 
     @property
     def free_bytes(self) -> int:
-        """What may still be used."""
+        """The memory that may still be used."""
         return max(0, self.limit_bytes - self.used_bytes)
 
 
 def read_memory(root: Path = Path("/")) -> list[Memory]:
-    """Return all limits that hold for this process, the machine's first.
+    """Return all limits that apply to this process, the machine's first.
 
     Args:
-        root: where /proc and /sys are found.
+        root: the directory that contains /proc and /sys.
     """
     levels = [_machine(root)]
     for directory, version in _cgroups(root):
@@ -72,7 +72,7 @@ def _mounts(root: Path, version: int) -> list[Path]:
 
 
 def _upwards(mount: Path, path: str) -> Iterator[Path]:
-    """Yield the directories of a cgroup; in a container its own may be the mount."""
+    """Yield a cgroup's directory and its parents; in a container it may be the mount."""
     parts = [part for part in path.split("/") if part and part != ".."]
     for depth in range(len(parts), -1, -1):
         place = mount.joinpath(*parts[:depth])
@@ -97,7 +97,7 @@ def _level_v1(directory: Path) -> Memory | None:
 
 
 def _file_pages(directory: Path, prefix: str) -> int:
-    """Return the page cache that the kernel can drop; tmpfs pages are not in it."""
+    """Return the page cache that the kernel can drop, which excludes tmpfs pages."""
     wanted = {f"{prefix}inactive_file", f"{prefix}active_file"}
     try:
         lines = (directory / "memory.stat").read_text().splitlines()
@@ -108,7 +108,7 @@ def _file_pages(directory: Path, prefix: str) -> int:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file; None if there is none, such as for `max`."""
+    """Return the number in a file; None if it holds none, for example `max`."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a retained Tier holds packed, and how it is decoded."""
+"""The packed contents of a retained Tier, and how they are decoded."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class Segment:
     """A pack file.
 
     Args:
-        files: that begin in it: of a large one each Extent has a frame.
-        size_bytes: of what is packed in it; stored_bytes: what the frames take.
+        files: the number that begin in it: each Extent of a large one has a frame.
+        size_bytes: the unpacked size of its contents.
+        stored_bytes: the size of its frames.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Segment:
 
     @classmethod
     def at(cls, path: Path) -> Self | None:
-        """Return what is in a pack file; None if its index is not right."""
+        """Return the contents of a pack file; None if its index is not valid."""
         index = read_index(path)
         if index is None:
             return None
@@ -44,10 +45,10 @@ class Packs:
     """The pack files of a retained Tier.
 
     Args:
-        configured: how the Tier was configured to be packed.
-        packings: how its Files are packed, by rule; dictionaries included.
-        ratio: at which Files were expected to shrink.
-        why: why the codec was chosen; "" where it was given.
+        configured: the Tier's packing configuration.
+        packings: the packings of its Files, by rule, including dictionaries.
+        ratio: the expected compression ratio of its Files.
+        why: the reason for choosing the codec; "" if it was configured.
     """
 
     segments: tuple[Segment, ...]
@@ -58,12 +59,12 @@ class Packs:
 
     @cached_property
     def by_id(self) -> dict[int, Packing]:
-        """The packings by the mark that frames have in an index."""
+        """The packings by the ID of their frames in an index."""
         return {packing_id(packing): packing for packing in self.packings}
 
     @property
     def files(self) -> int:
-        """How many Files are packed."""
+        """The number of packed Files."""
         return sum(segment.files for segment in self.segments)
 
     @property
@@ -73,11 +74,11 @@ class Packs:
 
     @property
     def stored_bytes(self) -> int:
-        """What they take of the Tier."""
+        """The bytes that they take in the Tier."""
         return sum(segment.stored_bytes for segment in self.segments)
 
     def missing(self, directory: Path) -> int:
-        """Return how many of the Files are not there any more."""
+        """Return how many of the Files no longer exist."""
         return sum(
             segment.files
             for segment in self.segments
@@ -107,10 +108,10 @@ class Packs:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return what JSON says.
+        """Return an object from JSON.
 
         Raises:
-            ValueError: it is not of this version.
+            ValueError: the JSON is not of this version.
         """
         found = json.loads(text)
         try:
@@ -130,12 +131,12 @@ class Packs:
 
 
 def configuration(settings: TierSettings) -> str:
-    """Return how a Tier is configured to be packed, for comparison."""
+    """Return the packing configuration of a Tier as text, for comparison."""
     rules = [[list(files), codec] for files, codec in settings.codecs]
     return json.dumps([settings.codec, rules])
 
 
 def segments_in(directory: Path) -> list[Segment]:
-    """Return the pack files of a directory that have a right index."""
+    """Return the pack files of a directory that have a valid index."""
     found = (Segment.at(path) for path in sorted(directory.glob("segment-*.pack")))
     return [one for one in found if one is not None]

@@ -11,20 +11,20 @@ from monarch.units import Size, SizeKind
 
 POOL_NAME: Final = "transit"
 POOL_BYTES_MAX: Final = 256 << 20
-"""An automatic Pool is no larger."""
+"""The largest size of an automatic Pool."""
 TIER_PARTS: Final = 8
-"""An automatic Pool takes at most one part of so many from the ram Tiers."""
+"""An automatic Pool takes at most 1 / TIER_PARTS of the ram Tiers."""
 FREE_PARTS: Final = 8
-"""Any Pool takes at most one part of so many of the free memory."""
+"""Any Pool takes at most 1 / FREE_PARTS of the free memory."""
 
 
 def pool_bytes(wanted: Size, ram_bytes: Sequence[int]) -> int:
     """Return the size of the Pool.
 
     Args:
-        wanted: as it is configured.
-        ram_bytes: the capacity of each ram Tier; without one the Pool is beside the
-            Tiers.
+        wanted: the configured size.
+        ram_bytes: the capacity of each ram Tier; if empty, the Pool takes its memory
+            beside the Tiers.
     """
     is_auto, room = wanted.kind is SizeKind.AUTO, sum(ram_bytes)
     size = POOL_BYTES_MAX if is_auto else wanted.of(0)
@@ -34,7 +34,7 @@ def pool_bytes(wanted: Size, ram_bytes: Sequence[int]) -> int:
 
 
 def divide(size_bytes: int, ram_bytes: Iterable[int]) -> list[int]:
-    """Return what each ram Tier gives to the Pool: the first as much as it has."""
+    """Return each ram Tier's part of the Pool: the first provides as much as it can."""
     parts = []
     for room in ram_bytes:
         parts.append(min(size_bytes, room))
@@ -63,19 +63,19 @@ class PoolTier(Tier):
         make_private(self.directory)
 
     def wanted_bytes(self, device: Device) -> int:
-        """Return its size, or a part of what is free if that is less."""
+        """Return its configured size, but at most a part of the free memory."""
         free = self._memory.free_bytes
         if device.free_bytes is not None:
             free = min(free, device.free_bytes)
         return min(self.settings.capacity.of(0), free // FREE_PARTS)
 
     def limit_bytes(self, device: Device) -> int | None:
-        """Return no limit: a Pool that is too large is made smaller, not refused."""
+        """Return None for no limit: too large a Pool is made smaller, not refused."""
         return None
 
 
 def open_pool(run: Path, capacity_bytes: int) -> Tier:
-    """Return the place of the Pool in a run directory; its device is not touched."""
+    """Return the place of the Pool in a run directory, without touching its device."""
     settings = TierSettings(
         key=f"peers.{POOL_NAME}",
         name=POOL_NAME,
@@ -88,20 +88,20 @@ def open_pool(run: Path, capacity_bytes: int) -> Tier:
 
 
 def wanted_pool(wanted: Size, tiers: Iterable[Tier]) -> int:
-    """Return the size of the Pool beside Tiers that are resolved."""
+    """Return the size of the Pool beside these resolved Tiers."""
     ram = [tier.granted_bytes for tier in tiers if tier.kind == "ram"]
     return pool_bytes(wanted, ram)
 
 
 def make_pool(run: Path, wanted: Size, tiers: Sequence[Tier]) -> Tier:
-    """Return the Pool with its size, as far as memory is free."""
+    """Return the Pool, with its capacity limited by the free memory."""
     pool = open_pool(run, wanted_pool(wanted, tiers))
     pool.resolve()
     return pool
 
 
 def give_to_pool(size_bytes: int, tiers: Iterable[Tier]) -> None:
-    """Take the room of the Pool from the ram Tiers, from the first one on."""
+    """Take the capacity of the Pool from the ram Tiers, beginning with the first."""
     ram = [tier for tier in tiers if tier.kind == "ram"]
     parts = divide(size_bytes, (tier.granted_bytes for tier in ram))
     for tier, part in zip(ram, parts, strict=True):

@@ -1,4 +1,4 @@
-"""Probes of a Tier: a block is written and read back, a Replica is looked for.
+"""Probes of a Tier: write a block and read it back, or check a Replica.
 
 Everything here may block for as long as a medium does, so it runs in its own threads.
 """
@@ -20,9 +20,9 @@ FAULTS: Final = frozenset(
         *(errno.ESHUTDOWN, errno.EHOSTDOWN, errno.ECONNABORTED, errno.ENOMEDIUM),
     }
 )
-"""Errors of a medium that has failed, whatever the file."""
+"""Errors of a failed medium, whatever the file."""
 GONE_OR_FAULTS: Final = FAULTS | {errno.ENOENT}
-"""The same of a directory that was there before."""
+"""The same for a directory that existed before."""
 PROBE_BYTES: Final = 4096
 _UNKNOWN: Final = frozenset(
     {errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR, errno.ENOSYS}
@@ -31,7 +31,7 @@ _UNKNOWN: Final = frozenset(
 
 
 class Finding(Enum):
-    """What was found of a Replica that a program could not open."""
+    """The state of a Replica that a program could not open."""
 
     HELD = "it exists and has its whole size"
     LOST = "it does not exist, or is not whole"
@@ -39,10 +39,10 @@ class Finding(Enum):
 
 
 class Probe:
-    """Writes into a Tier and reads back, past the page cache where that is possible.
+    """Writes into a Tier and reads back, past the page cache if possible.
 
-    The file has no name and stays open: writing it again needs no new block, so that a
-    medium which is busy with copies answers soon all the same.
+    The file has no name and stays open: writing it again needs no new block, so a
+    medium that is busy with copies still answers soon.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -56,7 +56,7 @@ class Probe:
         """Try the medium once.
 
         Raises:
-            OSError: it failed; EIO if other bytes were read than written.
+            OSError: it failed; EIO if the bytes read differ from those written.
         """
         if self._fd < 0:
             self._fd = _open_nameless(self._directory)
@@ -76,7 +76,7 @@ class Probe:
 
 
 def inspect(path: Path, size: int) -> Finding:
-    """Look for a Replica.
+    """Return the state of a Replica.
 
     Raises:
         OSError: the medium has failed.
@@ -97,7 +97,7 @@ def inspect(path: Path, size: int) -> Finding:
 def fault_of(
     step: Callable[[], object], faults: Container[int | None] = GONE_OR_FAULTS
 ) -> str:
-    """Return the error by which a step on a Tier shows a failed medium; "" if none."""
+    """Return the error of a step that indicates a failed medium, or ""."""
     try:
         step()
     except OSError as error:
@@ -122,9 +122,9 @@ def _open_nameless(directory: Path) -> int:
 
 
 def grants_leases(directory: Path) -> bool:
-    """Return whether the file system of a directory proves that a file is unused.
+    """Return whether the file system of a directory can prove that a file is unused.
 
-    It does by granting a write lease on a file without a name (fcntl(2), F_SETLEASE).
+    It can if it grants a write lease on a file without a name (fcntl(2), F_SETLEASE).
     """
     probe = directory / ".lease"
     flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

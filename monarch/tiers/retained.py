@@ -26,17 +26,17 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """What the Replicas of a retained Tier are copies of, for `monarch list`.
+    """The datasets that a retained Tier holds Replicas of, for `monarch list`.
 
     Args:
         roots: the datasets, by their realpaths.
         tier: the name of the Tier.
         retained_s: when it was retained, in seconds since the epoch.
         catalog: the digest of the Catalog.
-        files: of the datasets.
-        nodes: how many nodes the job had, which share the Files between them.
-        kept_files: how many Files this node was to keep, in all of its Tiers.
-        left_files: those that were not placed, or in part only, on any node.
+        files: the number of Files of the datasets.
+        nodes: the number of nodes of the job, which share the Files between them.
+        kept_files: the number of Files that this node was to keep, in all its Tiers.
+        left_files: the number of Files that were placed on no node, or only in part.
     """
 
     roots: tuple[str, ...]
@@ -54,10 +54,10 @@ class Origins:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return what JSON says.
+        """Return an object from JSON.
 
         Raises:
-            ValueError: it is not of this version.
+            ValueError: the JSON is not of this version.
         """
         found = json.loads(text)
         try:
@@ -72,10 +72,10 @@ class Manifest:
 
     Args:
         names: 32 bytes each.
-        first: where each Replica's Extent digests start; one more at the end.
+        first: the index of each Replica's first Extent digest, and that of the end.
         expires_s: seconds since the epoch, or infinity.
-        origins: what they are copies of; None in what older versions have retained.
-        packs: the Files that are packed, beside these; None: there are none.
+        origins: the copied datasets; None if retained by older versions.
+        packs: the packed Files, beside these; None if the Tier has none.
     """
 
     names: npt.NDArray[np.bytes_]
@@ -88,7 +88,7 @@ class Manifest:
 
     @property
     def files(self) -> int:
-        """How many Files are retained."""
+        """The number of retained Files."""
         return len(self.names) + (self.packs.files if self.packs else 0)
 
     @property
@@ -99,7 +99,7 @@ class Manifest:
 
     @property
     def stored_bytes(self) -> int:
-        """What their Replicas take, as far as it is known without whole pages."""
+        """The bytes that their Replicas take, without rounding to pages."""
         packed = self.packs.stored_bytes if self.packs else 0
         return int(self.sizes.sum()) + packed
 
@@ -112,7 +112,7 @@ def namespace_digest(roots: Iterable[bytes]) -> str:
 def retain_directory(
     directory: Path, home: Path, digest: str, manifest: Manifest
 ) -> None:
-    """Retain the directory of a Tier, with the Replicas of the manifest only.
+    """Retain the directory of a Tier, with only the Replicas of the manifest.
 
     It replaces an older one of the same Namespace.
     """
@@ -147,11 +147,11 @@ def claim(directory: Path, home: Path, digest: str) -> Manifest | None:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What a job has left in a Tier for later ones.
+    """The contents of a Tier that a job has retained for later ones.
 
     Attributes:
         manifest: None if it is damaged: no job adopts anything.
-        missing: how many Replicas, or packed Files, are not there any more.
+        missing: the number of Replicas, or packed Files, that no longer exist.
         since_s: when it was retained, in seconds since the epoch.
     """
 
@@ -162,7 +162,7 @@ class Retained:
 
     @classmethod
     def at(cls, directory: Path) -> Self:
-        """Return what is in a retained directory.
+        """Return the contents of a retained directory.
 
         Raises:
             OSError: it was removed, or cannot be read.
@@ -179,12 +179,12 @@ class Retained:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all its Files."""
+        """The bytes of all its Files."""
         return 0 if self.manifest is None else self.manifest.size_bytes
 
 
 def retained_in(home: Path) -> list[Retained]:
-    """Return what is retained in the directory of a user's jobs on a medium."""
+    """Return the retained Tiers in the directory of a user's jobs on a medium."""
     if not is_private(home):
         return []
     found = []
@@ -242,7 +242,7 @@ def _is_consistent(manifest: Manifest) -> bool:
 
 
 def _write(path: Path, manifest: Manifest) -> None:
-    """Write the manifest: existence means complete."""
+    """Write the manifest, so that it is complete as soon as it exists."""
     packs = manifest.packs.text() if manifest.packs else ""
     with whole_file(path, mode=0o600) as file:
         np.savez(
@@ -254,7 +254,7 @@ def _write(path: Path, manifest: Manifest) -> None:
             digests=manifest.digests,
             expires_s=manifest.expires_s,
             origins=manifest.origins.text() if manifest.origins else "",
-            # As bytes, not characters: a dictionary is in it.
+            # As bytes, not characters: it contains a dictionary.
             packs=np.frombuffer(packs.encode(), np.uint8),
         )
 

@@ -1,4 +1,4 @@
-"""How fast a medium is: measured by a few files that are written and read again."""
+"""The speed of a medium, measured by writing and reading a few files."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _NO_DIRECT: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
 
 class Speed(NamedTuple):
-    """What a medium gives to one reader."""
+    """The speed of a medium for one reader."""
 
     files_per_s: float
     bytes_per_s: float
 
 
 def measure_speed(directory: Path, room_bytes: int) -> Speed:
-    """Write files into a directory and read them, past the page cache where it can be.
+    """Write files into a directory and read them, past the page cache if possible.
 
-    They are gone afterwards.
+    They are removed afterwards.
 
     Args:
-        room_bytes: they take no more.
+        room_bytes: the most space that they may take.
 
     Raises:
         OSError: the directory cannot be written, or is full.
@@ -69,7 +69,7 @@ def _files(folder: Path, files: int) -> float:
 
 
 def _bytes(path: Path, size: int) -> float:
-    """Return how many bytes of a file of this size, in pages, are read in a second."""
+    """Return the bytes read per second of a file of this size, in whole pages."""
     with mmap.mmap(-1, min(BLOCK_BYTES, size)) as block:
         block[:] = os.urandom(len(block))
         with open(path, "wb") as file:
@@ -91,7 +91,7 @@ def _bytes(path: Path, size: int) -> float:
 
 
 def _open_directly(path: Path) -> int:
-    """Open a file past the page cache; a tmpfs is one, and may not know how."""
+    """Open a file past the page cache if possible; tmpfs may not support it."""
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECT)
     except OSError as error:

@@ -31,7 +31,7 @@ SEGMENT_PARTS: Final = 16
 SEGMENT_BYTES_MIN: Final = 16 << 20
 SEGMENT_BYTES_LRU: Final = 1 << 20
 SEGMENT_BYTES_FULL: Final = (256 - 9) << 20
-"""What one of the largest size holds at least: the next frame had no place in it."""
+"""The least contents of a full segment of the largest size."""
 
 LRU_ADVICE: Final = (
     "each epoch reads each file once, so eviction: lru removes most copies before they "
@@ -54,11 +54,11 @@ class TierSettings:
     codecs: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Patterns of names, and the codec of the Files that match."""
     evicts: bool = False
-    """Replicas leave it for Files that are asked for, the least recently used first."""
+    """Requested Files evict Replicas, the least recently used first."""
 
     @classmethod
     def of(cls, number: int, tier: TierSection) -> Self:
-        """Return the settings of a configured Tier, of which this is the number."""
+        """Return the settings of a configured Tier with this number."""
         return cls(
             key=f"tiers[{number}]",
             name=tier.name,
@@ -74,7 +74,7 @@ class TierSettings:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The size of a file system; None where it does not report it."""
+    """The size of a file system; None if not reported."""
 
     total_bytes: int | None
     free_bytes: int | None
@@ -84,7 +84,7 @@ class Device:
 def measure(path: Path) -> Device:
     """Return the size of the file system below `path`.
 
-    Some file systems answer zeros: that means unknown, not full.
+    Some file systems report zeros, which means unknown, not full.
     """
     found = os.statvfs(path)
     dev = os.stat(path).st_dev
@@ -111,7 +111,7 @@ class Tier(ABC):
         size = format_size(self.capacity_bytes)
         return f"<Tier {self.settings.name} {size} at {self.directory}>"
 
-    # Not looked for before the Tier is known to answer.
+    # Not accessed before the Tier is known to answer.
     @cached_property
     def home(self) -> Path:
         """The directory of this user's jobs on the medium."""
@@ -129,15 +129,15 @@ class Tier(ABC):
 
     @property
     def usable_bytes(self) -> int:
-        """What copies may take: of a packed Tier not the last pages of its segments."""
+        """The bytes for copies: in a packed Tier without the last pages of segments."""
         return max(0, self.capacity_bytes - PAGE_BYTES * self.last_pages)
 
     @property
     def last_pages(self) -> int:
-        """Pages of a packed Tier that frames fill in part: the last of each segment.
+        """The partly filled pages of a packed Tier: the last page of each segment.
 
         As in pack_segments.c, a segment is a part of the Tier, but neither too small
-        nor too large. One grows, and one may have been cut off by an earlier job.
+        nor too large. One grows, and one may have been truncated by an earlier job.
         """
         if self.settings.codec == PLAIN:
             return 0
@@ -154,7 +154,7 @@ class Tier(ABC):
         """Check the device and set the capacity.
 
         Raises:
-            UsageError: the Tier cannot be as it is configured.
+            UsageError: the Tier cannot be created as configured.
         """
         settings = self.settings
         self.check_path()
@@ -168,39 +168,39 @@ class Tier(ABC):
 
     @property
     def granted_bytes(self) -> int:
-        """The capacity that the settings give, also where less is free now."""
+        """The configured capacity, even if less is free now."""
         return self._wanted_bytes
 
     def reduce(self, size_bytes: int) -> None:
-        """Give a part of the capacity to the Pool."""
+        """Move a part of the capacity to the Pool."""
         self._wanted_bytes = max(0, self._wanted_bytes - size_bytes)
         self.capacity_bytes = max(0, self.capacity_bytes - size_bytes)
 
     def add_retained(self, held_bytes: int) -> None:
-        """Add what an earlier job has left to the capacity: it was not free."""
+        """Add the retained bytes of an earlier job, which were not free."""
         self.capacity_bytes = min(self._wanted_bytes, self.capacity_bytes + held_bytes)
 
     def can_link(self, memory_limits: int) -> bool:
         """Return whether files of other jobs on its file system may be linked into it.
 
-        Memory is charged to the job that wrote it: it is shared where no job has a
+        Memory is charged to the job that wrote it: it is shared only if no job has a
         limit of its own.
 
         Args:
-            memory_limits: how many limits hold for this job; one: that of the machine.
+            memory_limits: the number of limits of this job; one: that of the machine.
         """
         is_plain = self.settings.codec == PLAIN and not self.settings.codecs
         return is_plain and (self.kind != "ram" or memory_limits == 1)
 
     def add_shared(self, held_bytes: int, needed_bytes: int) -> bool:
-        """Add what other jobs hold of the files to be staged, if all others fit.
+        """Add the bytes of files to be linked from other jobs, if the other files fit.
 
         Args:
-            held_bytes: was not free, and need not be: these files are linked.
+            held_bytes: the bytes of linked files, whose space need not be free.
             needed_bytes: the space for all files.
 
         Returns:
-            Whether it was added. If not, the capacity is no larger than what is free.
+            Whether it was added. If not, the capacity is at most the free space.
         """
         if needed_bytes - held_bytes > self.capacity_bytes:
             return False
@@ -244,14 +244,14 @@ class Tier(ABC):
 
     @abstractmethod
     def wanted_bytes(self, device: Device) -> int:
-        """Return the capacity that the settings ask for on this device."""
+        """Return the configured capacity on this device."""
 
     @abstractmethod
     def limit_bytes(self, device: Device) -> int | None:
-        """Return what a capacity cannot exceed; None if that is unknown."""
+        """Return the upper bound of a capacity; None if it is unknown."""
 
     def check_path(self) -> None:
-        """Refuse a path at which the Tier cannot be."""
+        """Refuse a path that the Tier cannot use."""
         path, key = self.settings.path, self.settings.key
         if reason := why_no_directory(path):
             raise UsageError(
@@ -298,7 +298,7 @@ def check_places(roots: Mapping[str, Path], tiers: Sequence[Tier]) -> None:
 
 
 def check_root(key: str, root: Path) -> None:
-    """Refuse a dataset that is no directory, or cannot be read."""
+    """Refuse a dataset that is not a directory, or cannot be read."""
     if reason := why_no_directory(root):
         raise UsageError(f"{key}: {root} {reason}; name the dataset's directory")
     if not os.access(root, os.R_OK | os.X_OK):
@@ -321,12 +321,12 @@ def _check_apart(tier: Tier, key: str, root: Path) -> None:
 
 
 def _is_shared(path: Path) -> bool:
-    """Return whether a directory is for all, as mount points and /dev/shm are."""
+    """Return whether a directory is shared, as mount points and /dev/shm are."""
     return os.path.ismount(path) or bool(path.stat().st_mode & stat.S_ISVTX)
 
 
 def _part(size: Size, total_bytes: int | None) -> int:
-    """Return a size in bytes where the total may be unknown."""
+    """Return a size in bytes; the total may be unknown."""
     if size.kind is SizeKind.BYTES:
         return size.of(0)
     return size.of(total_bytes or 0)
