@@ -1,6 +1,6 @@
 """The Python interface of the native data plane: layouts, look-ups, copies, peers.
 
-Names are imported when they are used: who needs no layout needs no numpy.
+Names are imported when they are first used: code without layouts needs no numpy.
 """
 
 from importlib import import_module

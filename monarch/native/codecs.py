@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TRIED = DTYPES["monarch_tried"]
 TRIAL = DTYPES["monarch_trial"]
 Tried: TypeAlias = npt.NDArray[Any]
-"""By piece: bytes, packed (0: stored as it is), pack_ns, unpack_ns."""
+"""By piece: bytes, packed (0: stored unpacked), pack_ns, unpack_ns."""
 
 _METHODS: Final = {
     "none": Method.NONE,
@@ -38,9 +38,9 @@ class Packing:
     """How a Tier is packed, or its Files of one rule.
 
     Attributes:
-        dictionary: what all its Files share; of zstd only.
-        rule: 0: for the Files of no other rule.
-        rules: of rule 0, the rule of each File; None: all are 0.
+        dictionary: the dictionary of all its Files; only for zstd.
+        rule: its number; 0: for the Files of no other rule.
+        rules: for rule 0 the rule of each File; None: all are 0.
     """
 
     tier: int
@@ -51,7 +51,7 @@ class Packing:
 
 
 def packing_records(packings: Sequence[Packing]) -> npt.NDArray[Any]:
-    """Return how Tiers are packed as the data plane reads it, with borrowed bytes."""
+    """Return packings as records of the data plane, with borrowed bytes."""
     rows = np.zeros(max(1, len(packings)), DTYPES["monarch_packing"])
     for row, packing in zip(rows, packings, strict=False):
         codec = packing.codec
@@ -67,30 +67,30 @@ def packing_records(packings: Sequence[Packing]) -> npt.NDArray[Any]:
 
 
 class CodecMissingError(MonarchError):
-    """This node has not the library of a codec."""
+    """This node lacks the library of a codec."""
 
 
 def codec_library(codec: Codec) -> str | None:
     """Return the file name of the library of a codec, "" if it needs none.
 
     Returns:
-        None if this node has none.
+        None if this node does not have it.
     """
     name = LIB.monarch_codec_library(_METHODS[codec.method])
     return None if name is None else name.decode()
 
 
 class Coder(Closable):
-    """Compresses and decompresses pieces, with contexts that are kept.
+    """Compresses and decompresses pieces, with reused contexts.
 
-    It is for one thread at a time. The GIL is not held meanwhile.
+    One thread at a time may use it. The GIL is released meanwhile.
 
     Args:
-        dictionary: what all pieces share.
+        dictionary: the dictionary of all pieces.
 
     Raises:
         CodecMissingError: this node lacks the library of the codec.
-        ValueError: the dictionary is not one of zstd.
+        ValueError: the dictionary is not a zstd dictionary.
     """
 
     def __init__(self, codec: Codec, dictionary: bytes = b"") -> None:
@@ -117,7 +117,7 @@ class Coder(Closable):
         return f"<Coder {self.codec}>"
 
     def pack(self, piece: Memory, out: Memory) -> int | None:
-        """Compress a piece into `out`; return the bytes, None if they do not fit."""
+        """Compress a piece into `out`; return the size, None if it does not fit."""
         (start, count), (to, room) = span(piece), span(out)
         got: int = LIB.monarch_coder_pack(self._place, start, count, to, room)
         if got == -errno.ENOMEM:
@@ -125,7 +125,7 @@ class Coder(Closable):
         return got if got >= 0 else None
 
     def unpack(self, packed: Memory, out: Memory) -> bool:
-        """Decompress a piece into all of `out`; False if it has not so many bytes."""
+        """Decompress a piece into all of `out`; return False if the size differs."""
         (start, count), (to, room) = span(packed), span(out)
         rc: int = LIB.monarch_coder_unpack(self._place, start, count, to, room)
         if rc == -errno.ENOMEM:
@@ -138,13 +138,13 @@ class Coder(Closable):
         """Compress pieces and decompress them, one after the other.
 
         Args:
-            ratio: a piece that shrinks by less counts as one that does not.
+            ratio: a piece that shrinks by less counts as incompressible.
             seconds: no further piece is compressed after this time.
-            least: so many are at least.
+            least: the number of pieces that are compressed in any case.
 
         Raises:
-            MemoryError: there is none.
-            ValueError: a piece came back damaged.
+            MemoryError: out of memory.
+            ValueError: a decompressed piece differs from the original.
         """
         rows = np.zeros(len(pieces), TRIED)
         rows["bytes"] = [len(piece) for piece in pieces]

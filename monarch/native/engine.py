@@ -1,4 +1,4 @@
-"""The copy engine: orders in, requests of programs and completions out, in batches."""
+"""The copy engine: takes orders, returns requests and completions, in batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from monarch.native.table import Table
 TIMEOUT_MS = 5000
 
 _ABANDONED: list[object] = []
-"""Keeps the memory that a thread may use whose system call hangs."""
+"""Keeps memory that threads in hanging system calls may still use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class Seals:
-    """The key of seals, and room for one seal per Extent.
+    """The key of seals, and memory for one seal per Extent.
 
     Attributes:
         only: no checksums are computed.
@@ -66,14 +66,14 @@ class Options:
         bandwidth_bytes_per_s: limit of all background copies; None = unlimited.
         digests: u64 per Extent of every File, written by copies, read by adoptions.
         digest_first: u64 per File, the place of its first Extent in `digests`.
-        seals: the key and the room of seals; None: no seals are made.
-        table: by which Files are staged; None: each by an order.
-        readers_max: limit of Transfers that read the origin at once, at first; None:
-            there is never one.
-        packings: of the Tiers that are packed.
+        seals: the key and the memory of seals; None: no seals are made.
+        table: the staging table; None: each File is staged by an order.
+        readers_max: initial limit of Transfers that read the origin at once; None:
+            never limited.
+        packings: those of the packed Tiers.
         retains: whether their pack files get an index when the engine ends.
         shares_memory: whether Files that other jobs have in RAM are linked, too.
-        alone: whether no other node is in the job, now or later.
+        alone: whether this node is the only one of the job, now and later.
     """
 
     threads: int
@@ -127,7 +127,7 @@ class Engine(Closable):
 
     @property
     def is_open(self) -> bool:
-        """Whether its threads run, which store the heartbeat."""
+        """Whether its threads are running, which also store the heartbeat."""
         return self._handle is not None
 
     @property
@@ -154,7 +154,7 @@ class Engine(Closable):
         return completions(self._done[:n])
 
     def demand(self, file: int, kind: int = OrderKind.ASKED) -> None:
-        """Ask for a File as programs do, or, without ASKED, as fill does."""
+        """Request a File as a program does or, without ASKED, as fill does."""
         LIB.monarch_engine_demand(self._alive(), file, kind)
 
     def fill(
@@ -163,8 +163,8 @@ class Engine(Closable):
         """Stage these Files in the background, in their order, and no others.
 
         Args:
-            to_read: those that are read from the Origin.
-            to_fetch: those that are fetched from peers.
+            to_read: the Files to read from the Origin.
+            to_fetch: the Files to fetch from peers.
         """
         record = np.zeros(1, DTYPES["monarch_fill"])
         record["to_read"], record["read_count"] = span(to_read)[0], len(to_read)
@@ -173,14 +173,14 @@ class Engine(Closable):
         self._filled = (to_read, to_fetch)  # the data plane reads them
 
     def hint(self, program: int, files: npt.NDArray[np.uint32]) -> None:
-        """Stage what a program will open next, in this order, before anything else.
+        """Stage the Files that a program opens next, in order, before all others.
 
         Args:
-            program: a number of it; what it has said before is replaced.
-            files: each as often as it will be opened; none: nothing more.
+            program: its number; its earlier hints are replaced.
+            files: each as often as it will be opened; empty: no more hints.
 
         Raises:
-            OSError: too many programs give hints.
+            OSError: too many programs send hints.
         """
         numbers = np.ascontiguousarray(files, np.uint32)
         place = span(numbers)[0] if len(numbers) else None
@@ -189,13 +189,13 @@ class Engine(Closable):
             raise OSError(-code, f"hints: {os.strerror(-code)}")
 
     def hints(self) -> HintTally:
-        """Return what has become of the hints until now."""
+        """Return the progress of the hints."""
         out = np.zeros(1, DTYPES["monarch_hint_tally"])
         LIB.monarch_engine_hints(self._alive(), span(out)[0])
         return HintTally(*out[0].tolist())
 
     def pause_fetching(self, *, paused: bool) -> None:
-        """Fetch nothing from peers unasked, or go on."""
+        """Pause or resume background fetches from peers."""
         LIB.monarch_engine_fill_pause(self._alive(), paused)
 
     def fill_left(self) -> tuple[int, int]:
@@ -217,14 +217,14 @@ class Engine(Closable):
         LIB.monarch_engine_set_readers(self._alive(), limit)
 
     def readers(self) -> Readers:
-        """Return how many read the origin, and would have, since the last call."""
+        """Return the actual and wanted readers of the origin since the last call."""
         LIB.monarch_engine_readers(self._alive(), span(self._readers)[0])
         return Readers(*self._readers[0].tolist())
 
     def demands(self) -> list[tuple[int, int]]:
         """Collect bytes and nanoseconds of copies that programs waited for.
 
-        All began under the limits of now.
+        All began under the current limits.
         """
         n = LIB.monarch_engine_demands(
             self._alive(), span(self._demands)[0], len(self._demands)
@@ -232,18 +232,18 @@ class Engine(Closable):
         return [(size, ns) for size, ns in self._demands[:n].tolist()]
 
     def slowest(self) -> list[tuple[int, int, int]]:
-        """Return File, bytes and nanoseconds of the copies that took longest."""
+        """Return File, bytes and nanoseconds of the slowest copies."""
         rows = np.zeros((CONSTANTS["SLOWEST_MAX"], 3), np.uint64)
         count = LIB.monarch_engine_slowest(self._alive(), span(rows)[0])
         return sorted(map(tuple, rows[:count].tolist()), key=lambda row: -row[2])
 
     def pace(self) -> Pace:
-        """Return what the origin has given until now."""
+        """Return the totals of reads from the origin."""
         LIB.monarch_engine_pace(self._alive(), span(self._pace)[0])
         return Pace(*self._pace.tolist())
 
     def health(self) -> Health:
-        """Return which roots answered at the last heartbeat."""
+        """Return the health of the roots at the last heartbeat."""
         LIB.monarch_engine_health(self._alive(), span(self._health)[0])
         return Health(*self._health[0].tolist())
 
@@ -252,7 +252,7 @@ class Engine(Closable):
         LIB.monarch_engine_forget(self._alive(), tier, ino)
 
     def add_sibling(self, run: bytes) -> bool:
-        """Link Files that another job of this user on this node has, from now on.
+        """Link Files of another job of this user on this node, from now on.
 
         Args:
             run: its run directory.
@@ -263,7 +263,7 @@ class Engine(Closable):
         return int(LIB.monarch_engine_add_sibling(self._alive(), run)) == 0
 
     def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
-        """Remove partial Replicas from a Tier until they have given back some bytes.
+        """Remove partial Replicas from a Tier until this many bytes are freed.
 
         Args:
             reason: why their Files are absent from then on.
@@ -283,13 +283,13 @@ class Engine(Closable):
         )
 
     def adopt_pack(self, tier: int, name: str, files: npt.NDArray[np.uint32]) -> int:
-        """Take over a pack file that an earlier job has left in a Tier.
+        """Adopt a pack file that an earlier job has left in a Tier.
 
         Args:
-            files: by entry of its index, the File that the frame is of, or NO_FILE.
+            files: the File of each frame, by entry of the index, or NO_FILE.
 
         Returns:
-            How many frames; the file is not used if it is none.
+            The number of adopted frames; if it is 0, the file is not used.
         """
         record, text = np.zeros(1, DTYPES["monarch_pack"]), os.fsencode(name) + b"\0"
         numbers = np.ascontiguousarray(files, np.uint32)
@@ -307,8 +307,8 @@ class Engine(Closable):
         """Stop all threads; running copies end at their next chunk.
 
         Returns False if a thread hangs in a system call (an origin that does not
-        answer) for longer than `timeout_ms`: it is detached, ends when the call
-        returns, and the memory that it may use is never released.
+        answer) for longer than `timeout_ms`. The thread is detached and ends when the
+        call returns; the memory that it may use is never released.
         """
         if self._handle is None:
             return True
@@ -331,7 +331,7 @@ def state_change(
     """Change the state word of a File, and wake the programs that wait for it.
 
     Returns:
-        False: the word is not what was seen any more, and is left as it is.
+        False: the word has changed since it was seen, and is left unchanged.
     """
     return bool(
         LIB.monarch_state_change(words.ctypes.data, file, seen, following, wake)
@@ -344,11 +344,11 @@ def states_change(
     where: tuple[int, int],
     fixed: int,
 ) -> int:
-    """Give many Files a state, and return how many; nobody is woken.
+    """Set the state of many Files without waking programs; return how many changed.
 
     Args:
-        where: a mask and its result for the words that are changed; others stay.
-        fixed: state, Tier and reason from then on.
+        where: a mask, and the masked value of words to be changed; others stay.
+        fixed: the new state, Tier and reason.
     """
     numbers = np.ascontiguousarray(files, np.uint64)
     if len(numbers) and int(numbers.max()) >= len(words):
@@ -359,7 +359,7 @@ def states_change(
 
 
 def states_confirm(words: npt.NDArray[np.uint32], files: npt.NDArray[np.int64]) -> None:
-    """Note that what the Catalog says of some Files is so in this job."""
+    """Note that some Files match the Catalog in this job."""
     numbers = np.ascontiguousarray(files, np.uint64)
     if len(numbers) and int(numbers.max()) >= len(words):
         raise IndexError("no such file")
@@ -375,8 +375,8 @@ def marks_set(
 
     Args:
         marks: one byte for each File, directory or root.
-        numbers: which of them, shape (n,).
-        bits: what is added to each, shape (n,).
+        numbers: the positions of the marks, shape (n,).
+        bits: the bits added to each, shape (n,).
     """
     if len(numbers) and int(numbers.max()) >= len(marks):
         raise IndexError("no such mark")
@@ -393,7 +393,7 @@ def agent_state_store(requests: Memory, state: int) -> None:
 
 
 def catalog_state_store(requests: Memory, state: int) -> None:
-    """Let programs that began before the Catalog was ready find it, or not."""
+    """Publish to programs that started early whether they can use the Catalog."""
     LIB.monarch_catalog_state_store(span(requests)[0], state)
 
 

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 
 class Pace(NamedTuple):
-    """What the origin has given, in the order of dataplane/api/api.h.
+    """The totals of reads from the origin, in the order of dataplane/api/api.h.
 
     Attributes:
-        files: copies that have ended well.
-        reads: copies; of background copies the chunks.
+        files: copies that have succeeded.
+        reads: copies; background copies count by their chunks.
         ns: the sum of the durations of reads.
-        fill_ns: that of background copies among them.
+        fill_ns: the part of background copies in it.
         stale: reads that began under another limit of background copies.
     """
 
@@ -23,7 +23,7 @@ class Pace(NamedTuple):
 
 
 class Health(NamedTuple):
-    """Which origins do not answer, and how many Transfers hang in system calls.
+    """The origins that do not answer, and the number of Transfers that hang.
 
     Attributes:
         stalled: a bit for each root in which no Transfer makes progress.
@@ -38,10 +38,10 @@ class Readers(NamedTuple):
     """Tokens to read the origin, in the order of dataplane/api/api.h.
 
     Attributes:
-        reading: how many are used now.
-        demand: how many programs wanted at once since the last call.
-        background: how many background Transfers used.
-        lacking: background Transfers would begin with more tokens.
+        reading: the tokens in use now.
+        demand: the most that programs wanted at once since the last call.
+        background: the number that background Transfers used.
+        lacking: whether more tokens would let background Transfers begin.
     """
 
     reading: int
@@ -55,8 +55,8 @@ class HintTally(NamedTuple):
 
     Attributes:
         left: hints that were not processed.
-        unopened: Files in the Pool whose opens are to come.
-        given_up_files: those that were read ahead and not opened in their turn.
+        unopened: Files in the Pool that are still to be opened.
+        given_up_files: Files that were read ahead and not opened in their turn.
     """
 
     left: int

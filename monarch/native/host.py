@@ -1,4 +1,4 @@
-"""What the host gives to this process: private directories, rights, mounts, seals."""
+"""Properties of the host: private directories, rights, mounts, seals."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ def homes(base: Path | None = None) -> list[Path]:
     """Return the existing private directories of this user on a medium.
 
     Args:
-        base: the medium; None is that of run directories.
+        base: the medium; None: that of run directories.
     """
     out = ctypes.create_string_buffer(_BYTES_MAX * _HOMES_MAX)
     count = LIB.monarch_home_list(_name(base), out)
@@ -30,7 +30,7 @@ def homes(base: Path | None = None) -> list[Path]:
 def home(base: Path | None = None, *, make: bool = False) -> Path:
     """Return the private directory to be used on a medium.
 
-    If it cannot be created, this is its plain name: its use fails with the reason.
+    If it cannot be created, this is its plain name; its use then fails with the reason.
 
     Args:
         base: as in homes().
@@ -50,18 +50,18 @@ def is_home(path: Path) -> bool:
 def inodes_unstable(directory: bytes) -> bool:
     """Return whether files below a directory may change their inode numbers.
 
-    Overlays copy a file when it is written to; many FUSE servers invent the numbers.
-    True also where the file system cannot be determined.
+    Overlays copy a file when it is written to; many FUSE servers make up the numbers.
+    True also if the file system cannot be determined.
     """
     return bool(LIB.monarch_inodes_unstable(directory))
 
 
 @dataclass(frozen=True, slots=True)
 class FileSystemTraits:
-    """What is known of a file system by its type.
+    """The properties of a file system, by its type.
 
     Attributes:
-        is_remote: it is mounted over a network; false where that is not known.
+        is_remote: it is mounted over a network; false if unknown.
     """
 
     in_memory: bool
@@ -69,7 +69,7 @@ class FileSystemTraits:
 
 
 def file_system_traits(path: Path) -> FileSystemTraits | None:
-    """Return the traits of the file system at a path; None: it cannot be asked."""
+    """Return the traits of the file system at a path; None if they cannot be read."""
     found = int(LIB.monarch_file_system_traits(os.fsencode(path)))
     if found < 0:
         return None
@@ -78,7 +78,7 @@ def file_system_traits(path: Path) -> FileSystemTraits | None:
 
 
 def rights_store(rights: Memory) -> None:
-    """Write the rights of this process to a record, which the Shim compares with."""
+    """Write the rights of this process to a record that the Shim compares with."""
     LIB.monarch_rights_read(span(rights)[0])
 
 
@@ -94,7 +94,7 @@ def mounts_cover(block: Memory, directory: bytes) -> bool:
 
 
 def seal_library() -> str | None:
-    """Return the name of the library that makes seals; None: there is none."""
+    """Return the name of the library that makes seals; None if none is found."""
     name: bytes | None = LIB.monarch_seal_library()
     return name.decode() if name else None
 

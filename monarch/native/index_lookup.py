@@ -1,4 +1,4 @@
-"""Hashes, index blocks and Replica names, as the C code computes them."""
+"""Hashes, index blocks and Replica names, computed by the C code."""
 
 import ctypes
 import errno
@@ -68,11 +68,11 @@ def replica_name(block: Memory, root: bytes, entry: int) -> str:
 
 
 def hint_files(catalog: Memory, paths: bytes) -> npt.NDArray[np.uint32]:
-    """Return the Files that absolute paths name, in their order.
+    """Return the Files of absolute paths, in their order.
 
     Args:
         catalog: the segment.
-        paths: each ended by NUL; those that name no File are left out.
+        paths: each ended by NUL; paths of no File are left out.
     """
     files = np.zeros(paths.count(b"\0") + 1, np.uint32)
     text = ctypes.c_char_p(paths)

@@ -1,4 +1,4 @@
-"""The shared layouts of layout.h as numpy dtypes and enums, built from C's own text."""
+"""The layouts of layout.h as numpy dtypes and enums, built from text that C returns."""
 
 from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple
@@ -130,7 +130,7 @@ class Reason(IntEnum):
 
 
 class Source(IntEnum):
-    """Where the bytes of a ready File came from."""
+    """The source of the bytes of a ready File."""
 
     NONE = _ENUMS["source"]["SOURCE_NONE"]
     PEER = _ENUMS["source"]["SOURCE_PEER"]
@@ -139,7 +139,7 @@ class Source(IntEnum):
 
 
 class ColdMode(IntEnum):
-    """What an open does without a Replica."""
+    """The behaviour of an open without a Replica."""
 
     AUTO = _ENUMS["cold_mode"]["COLD_AUTO"]
     WAIT = _ENUMS["cold_mode"]["COLD_WAIT"]
@@ -157,7 +157,7 @@ class AgentState(IntEnum):
 
 
 class CatalogState(IntEnum):
-    """Whether programs that began before the Catalog was ready find it."""
+    """Whether programs that started before the Catalog was ready can use it."""
 
     NONE = _ENUMS["catalog_state"]["CATALOG_NONE"]
     SETTLING = _ENUMS["catalog_state"]["CATALOG_SETTLING"]
@@ -165,7 +165,7 @@ class CatalogState(IntEnum):
 
 
 class WaitSource(IntEnum):
-    """What a program has waited for."""
+    """The kind of transfer that a program has waited for."""
 
     ORIGIN = _ENUMS["wait_source"]["WAIT_ORIGIN"]
     PEER = _ENUMS["wait_source"]["WAIT_PEER"]
@@ -198,7 +198,7 @@ class OrderKind(IntFlag):
 
 
 class Verdict(IntEnum):
-    """What becomes of a requested File."""
+    """The decision on a requested File."""
 
     BEGUN = _ENUMS["monarch_verdict"]["VERDICT_BEGUN"]
     NOTHING = _ENUMS["monarch_verdict"]["VERDICT_NOTHING"]
@@ -224,7 +224,7 @@ class Step(IntEnum):
 
 
 class ScanKind(IntEnum):
-    """What a scan makes of a name."""
+    """The classification of a name by a scan."""
 
     FILE = _ENUMS["scan_kind"]["SCAN_FILE"]
     DIRECTORY = _ENUMS["scan_kind"]["SCAN_DIRECTORY"]
@@ -247,7 +247,7 @@ def state_word(
 
     Args:
         reason: why an absent File must not be requested.
-        source: where a ready File came from.
+        source: where a ready File was read from.
     """
     units = CONSTANTS["STATE_TIER_UNIT"], CONSTANTS["STATE_REASON_UNIT"]
     return int(state) + tier * units[0] + (int(reason) or int(source)) * units[1]
@@ -264,7 +264,7 @@ def generation(word: int) -> int:
 
 
 def following_generation(number: int) -> int:
-    """Return the generation that comes after another one."""
+    """Return the next generation."""
     return (number + 1) % (CONSTANTS["STATE_GENERATION"] // _GENERATION_UNIT + 1)
 
 
@@ -285,7 +285,7 @@ def word_parts(word: int) -> tuple[ReplicaState, int, Reason]:
 
 
 def word_source(word: int) -> Source:
-    """Return where the bytes of a READY File came from."""
+    """Return the Source of the bytes of a READY File."""
     word = fixed_part(word)
     if word % CONSTANTS["STATE_TIER_UNIT"] != ReplicaState.READY:
         return Source.NONE
@@ -293,5 +293,5 @@ def word_source(word: int) -> Source:
 
 
 def wait_bucket_ns(bucket: int) -> int:
-    """Return the shortest wait, in ns, that a bucket of the histogram counts."""
+    """Return the shortest wait in a bucket of the histogram, in ns."""
     return int(LIB.monarch_wait_bucket_ns(bucket))

@@ -27,8 +27,8 @@ _INT = ctypes.c_int
 _TEXT = ctypes.c_char_p
 _TEXTS = ctypes.POINTER(ctypes.c_char_p)
 
-# name -> (result, arguments), as declared in dataplane/api/api.h, what it includes,
-# and in job/job.h
+# name -> (result, arguments), as declared in dataplane/api/api.h, its includes, and
+# in job/job.h
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_layout": (ctypes.c_char_p, ()),
     "monarch_hash": (_U64, (_P, ctypes.c_size_t, _U64)),

@@ -1,6 +1,6 @@
-"""The names of a job and its nodes, and the configuration file, found in native code.
+"""The names of a job and its nodes, and the configuration file, from native code.
 
-The launcher, which must not start Python, finds them by the same code.
+The launcher, which must not start Python, uses the same code.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _PATH_MAX: Final = 4096
 
 
 def job_name(environ: Mapping[str, str]) -> str | None:
-    """Return the name of the job that a scheduler or MPI gives, None if none does."""
+    """Return the job name set by a scheduler or MPI; None if none is set."""
     name = ctypes.create_string_buffer(NAME_MAX + 1)
     found = LIB.monarch_job_name(_variables(environ), name)
     return name.value.decode() if found else None
@@ -31,10 +31,10 @@ def node_name(environ: Mapping[str, str]) -> str:
 
 
 def hosts_job(hosts: str, options: int, config: Path | None) -> str:
-    """Return the name of a job by what the same command on each host has in common.
+    """Return a job name derived from the parts of a command that all hosts share.
 
     Args:
-        hosts: the list as it was given.
+        hosts: the list as the user wrote it.
         options: the fingerprint of the options, which the launcher computes.
         config: the user's configuration file.
     """
@@ -54,17 +54,17 @@ def safe_name(text: str) -> str:
 def launched_by_open_mpi(environ: Mapping[str, str]) -> bool:
     """Return whether Open MPI's daemons have launched this process.
 
-    Within Slurm they are a step that lacks the node of mpiexec itself.
+    Under Slurm the daemons are a step without the node of mpiexec itself.
     """
     return bool(LIB.monarch_launched_by_open_mpi(_variables(environ)))
 
 
 def config_file(environ: Mapping[str, str], directory: Path) -> str | None:
-    """Return the name of the user's one configuration file, None if there is none.
+    """Return the name of the user's configuration file; None if it does not exist.
 
     Args:
-        environ: it may name the file, or the user's home.
-        directory: where a relative name begins.
+        environ: may contain the name of the file, or the user's home.
+        directory: the base of a relative name.
     """
     place = ctypes.create_string_buffer(_PATH_MAX)
     at = os.fsencode(directory)
@@ -73,6 +73,6 @@ def config_file(environ: Mapping[str, str], directory: Path) -> str | None:
 
 
 def _variables(environ: Mapping[str, str]) -> ctypes.Array[ctypes.c_char_p]:
-    """Return an environment as C has it."""
+    """Return an environment in C's representation."""
     pairs = [os.fsencode(f"{name}={value}") for name, value in environ.items()]
     return (ctypes.c_char_p * (len(pairs) + 1))(*pairs, None)

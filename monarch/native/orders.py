@@ -19,7 +19,7 @@ class Order(NamedTuple):
 
     Attributes:
         kind: bits of `OrderKind`.
-        peer: where the File is fetched; NO_PEER: the Origin, or the Tier itself.
+        peer: the peer that sends the File; NO_PEER: the Origin, or the Tier itself.
         word: the state word with which it began, for its generation.
     """
 
@@ -45,10 +45,10 @@ class Completion(NamedTuple):
 
     Attributes:
         expired: Python was silent for too long, and the File is absent already.
-        pages: how many Pages of a large File it was to bring; 0: the whole File.
+        pages: the number of requested Pages of a large File; 0: the whole File.
         bytes: read from the Origin or received, also by a failed Transfer.
-        alone: it tells of the Tier, or of Pages that others bring now; the Transfer of
-            the File goes on.
+        alone: it reports on the Tier, or on Pages that others now transfer; the
+            Transfer of the File continues.
     """
 
     file: int
@@ -71,13 +71,13 @@ class Completion(NamedTuple):
 
 
 def pack(orders: Iterable[Order]) -> npt.NDArray[Any]:
-    """Return orders as the data plane reads them."""
+    """Return orders as records of the data plane."""
     rows = [(o.file, o.tier, int(o.kind), 0, o.peer, o.word, 0, 0) for o in orders]
     return np.array(rows, DTYPES["monarch_order"])
 
 
 def unpack(row: npt.NDArray[Any]) -> Order:
-    """Return the order of a record of one."""
+    """Return the order of a single record."""
     file, tier, kind, _, peer, word, _, _ = row[0].tolist()
     return Order(file, tier, kind, peer, word)
 

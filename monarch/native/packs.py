@@ -1,4 +1,4 @@
-"""Pack files that jobs have retained, as the data plane reads them."""
+"""Pack files that jobs have retained, read by the data plane."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from monarch.native.library import LIB, span
 PACK_ENTRY = DTYPES["monarch_pack_entry"]
 NO_FILE = CONSTANTS["NO_FILE"]
 PackIndex: TypeAlias = npt.NDArray[Any]
-"""By frame: name of its Replica, extent, plain, offset, bytes, id of its packing, and
-how many Blocks of a large File it has; 0: it is that of a small one."""
+"""By frame: name of its Replica, extent, plain, offset, bytes, ID of its packing, and
+the number of its Blocks of a large File, or 0 for a small one."""
 
 
 def _open(path: Path) -> int:
@@ -26,7 +26,7 @@ def _open(path: Path) -> int:
 
 
 def read_index(path: Path) -> PackIndex | None:
-    """Return the index of a pack file; None if it has none, or a damaged one."""
+    """Return the index of a pack file; None if it is missing or damaged."""
     try:
         fd = _open(path)
     except OSError:
@@ -49,7 +49,7 @@ def names_of(index: PackIndex) -> list[bytes]:
 
 
 def packing_id(packing: Packing) -> int:
-    """Return what frames of this codec and dictionary are marked with."""
+    """Return the ID in frames of this codec and dictionary."""
     return int(LIB.monarch_packing_id(span(packing_records([packing]))[0]))
 
 

@@ -1,4 +1,4 @@
-"""The native peer server and receiver: sockets and orders in, arrivals out."""
+"""The native peer server and receiver: take sockets and orders, return arrivals."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Traffic(NamedTuple):
     """The counts of one peer since the start.
 
     Attributes:
-        connections: connections that are open now.
+        connections: open connections.
         requests: requests received by a server, sent by a receiver.
         replies: replies with bytes.
-        ranges: replies with Blocks of a large File among these, of a server.
+        ranges: the replies with Blocks of a large File among these; only for a server.
         bytes: bytes of Files.
         refused: replies without bytes.
         late: refusals because a File was not READY in time; orders that timed out.
@@ -54,7 +54,7 @@ class ServerOptions:
     Attributes:
         peers: node numbers are below this.
         connections: limit of the connections of all peers.
-        park_s: how long a request waits until its File is READY.
+        park_s: how long a request waits for its File to become READY.
         stall_s: how long a peer may read nothing while bytes wait for it.
     """
 
@@ -86,7 +86,7 @@ class ReceiverOptions:
 
 
 class _PeerThread(Closable):
-    """The native threads of a server or receiver, from new to free."""
+    """The native threads of a server or receiver, from their start to close()."""
 
     _role: ClassVar[str]
 
@@ -130,7 +130,7 @@ class PeerServer(_PeerThread):
     def adopt(self, peer: int, descriptor: int) -> None:
         """Serve an authenticated peer on this socket and take ownership of it.
 
-        OSError (EMFILE: the limit of connections is reached): the caller keeps it.
+        On OSError (EMFILE: the limit of connections is reached) the caller keeps it.
         """
         _check(LIB.monarch_server_adopt(_alive(self._handle), peer, descriptor))
 
@@ -163,8 +163,8 @@ class PeerReceiver(_PeerThread):
     def connect(self, peer: int, descriptor: int) -> None:
         """Fetch from a peer by this socket and take ownership of it.
 
-        An older connection to that peer is closed, its orders end with -ECONNRESET.
-        OSError: the caller keeps the socket.
+        An older connection to that peer is closed; its orders end with -ECONNRESET.
+        On OSError the caller keeps the socket.
         """
         _check(LIB.monarch_receiver_connect(_alive(self._handle), peer, descriptor))
 

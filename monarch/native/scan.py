@@ -1,4 +1,4 @@
-"""The names of open directories and their metadata, many for one call."""
+"""The names of open directories and their metadata, many per call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def list_names(fd: int) -> tuple[list[bytes], bytes]:
     """Return the next names of an open directory, and the DT_ type of each.
 
     Returns:
-        No name if there are no more.
+        Empty lists after the last name.
 
     Raises:
         OSError: the directory cannot be read.
@@ -40,11 +40,11 @@ def list_names(fd: int) -> tuple[list[bytes], bytes]:
 def find_names(
     fd: int, names: list[bytes], *, rights: bool, limit_ns: int = 0
 ) -> Records:
-    """Return what the kernel reports on the first names, or on all, of a directory.
+    """Return the metadata of the first names, or of all, of a directory.
 
     Args:
-        rights: ask which of them this process may read.
-        limit_ns: begin with no further name when so much time has passed; 0: no limit.
+        rights: whether to check which of them this process may read.
+        limit_ns: begin no further name after this time; 0: no limit.
     """
     count = len(names)
     found = np.empty(count, FOUND)
@@ -59,7 +59,7 @@ def find_names(
 def make_rows(found: Records, root_dev: int) -> tuple[Records, npt.NDArray[np.uint8]]:
     """Return the rows of the Catalog, and the ScanKind of each name.
 
-    The `attr` of a row is the place in `found` of a name with equal attributes.
+    The `attr` of a row is the position in `found` of a name with equal attributes.
     """
     count = len(found)
     rows, kinds = np.empty(count, ROW), np.empty(count, np.uint8)

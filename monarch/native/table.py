@@ -1,4 +1,4 @@
-"""The staging table: by which rows and with which room the data plane stages Files."""
+"""The staging table: the rows and capacities by which the data plane stages Files."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Account(NamedTuple):
     reserved_bytes: int
     in_service: bool
     evicted_files: int = 0
-    """To make room for others, by recency."""
+    """Evicted to free space for others, least recently used first."""
     evicted_bytes: int = 0
-    """The room that they have given back."""
+    """The space freed by them."""
 
     @property
     def free_bytes(self) -> int:
-        """What may still be reserved."""
+        """The bytes that may still be reserved."""
         if not self.in_service:
             return 0
         return self.capacity_bytes - self.used_bytes - self.reserved_bytes
@@ -63,7 +63,7 @@ class Table(Closable):
     """Decides the destination of each requested File, and reserves its space.
 
     Args:
-        tiers: how many there are; the Pool has the next number.
+        tiers: the number of Tiers; the Pool has the next number.
         large_bytes: no program waits for a larger File.
     """
 
@@ -97,12 +97,12 @@ class Table(Closable):
     def follow(
         self, rows: npt.NDArray[Any], own: int, peers: int, *, uses_pool: bool
     ) -> None:
-        """Decide by these rows from now on; what is under way goes on.
+        """Use these rows for new decisions; Transfers in flight continue.
 
         Args:
             rows: one for each Extent; copied.
             peers: the numbers of nodes are below this.
-            uses_pool: whether a File that no Tier has room for goes through the Pool.
+            uses_pool: whether a File that fits no Tier goes through the Pool.
         """
         if len(rows) < int(self._files.first[-1]):
             raise ValueError("there must be a row for each Extent")
@@ -114,30 +114,30 @@ class Table(Closable):
             raise OSError(-code, os.strerror(-code))
 
     def set_peer(self, peer: int, *, usable: bool, gone: bool) -> None:
-        """Say whether a peer may be asked, and whether it reads nothing any more."""
+        """Set whether a peer is usable, and whether it has stopped reading."""
         bits = usable * CONSTANTS["PEER_USABLE"] | gone * CONSTANTS["PEER_GONE"]
         LIB.monarch_table_set_peer(self.handle, peer, bits)
 
     # -- Transfers ------------------------------------------------------------------
 
     def begin(self, file: int, kind: int) -> tuple[Verdict, Order]:
-        """Begin the Transfer of a File if it is absent and has room.
+        """Begin the Transfer of a File if it is absent and fits.
 
         Returns:
-            The order as well, which means nothing unless the verdict is BEGUN.
+            The verdict and the order, which is valid only if the verdict is BEGUN.
         """
         out = np.zeros(1, DTYPES["monarch_order"])
         code = LIB.monarch_table_begin(self.handle, file, kind, span(out)[0])
         return Verdict(code), unpack(out)
 
     def move(self, order: Order) -> Order:
-        """Move a Transfer from the Pool to a Tier, if one has room that is spare."""
+        """Move a Transfer from the Pool to a Tier, if one has spare space."""
         record = pack([order])
         LIB.monarch_table_move(self.handle, span(record)[0])
         return unpack(record)
 
     def publish(self, order: Order, source: Source = Source.NONE) -> int:
-        """Do what the data plane does with a verified copy, for models of it.
+        """Publish a verified copy as the data plane does, for models of it.
 
         Returns:
             0: it is READY; -ENXIO: its Tier is out of service; -ECANCELED: the
@@ -147,10 +147,10 @@ class Table(Closable):
         return int(LIB.monarch_table_publish(self.handle, span(record)[0], source))
 
     def fail(self, order: Order, reason: Reason, *, promise: bool) -> bool:
-        """Make the File of a Transfer absent, and give its room back.
+        """Make the File of a Transfer absent, and free its reservation.
 
         Args:
-            promise: whether a File that is to be kept is promised room again.
+            promise: whether space is promised again to a File that is to be kept.
 
         Returns:
             False: the generation of the order has passed, and nothing is changed.
@@ -161,20 +161,20 @@ class Table(Closable):
         )
 
     def stop(self) -> None:
-        """Begin nothing any more."""
+        """Begin no more Transfers."""
         LIB.monarch_table_stop(self.handle)
 
-    # -- room -----------------------------------------------------------------------
+    # -- capacity -------------------------------------------------------------------
 
     def offer(self, file: int, tier: int) -> bool:
-        """Offer a Replica of an earlier job; False: its Tier has no room for it.
+        """Offer a Replica of an earlier job; return False if it does not fit its Tier.
 
-        It is verified before the File comes from anywhere.
+        It is verified before the File is read from another Source.
         """
         return bool(LIB.monarch_table_offer(self.handle, file, tier))
 
     def withdraw(self, file: int) -> int | None:
-        """Offer a Replica no more; return its Tier, None if it is not offered."""
+        """Withdraw the offer of a Replica; return its Tier, None if not offered."""
         tier = int(LIB.monarch_table_withdraw(self.handle, file))
         return tier if tier >= 0 else None
 
@@ -185,19 +185,19 @@ class Table(Closable):
         return out[:-1].astype(np.int16) - 1
 
     def remove(self, file: int, tier: int) -> None:
-        """Give back what a Replica used: its name is gone."""
+        """Free the space of a Replica whose name has been removed."""
         LIB.monarch_table_remove(self.handle, file, tier)
 
     def set_capacity(self, tier: int, capacity_bytes: int) -> None:
-        """Say how many bytes of a Tier may be taken."""
+        """Set the capacity of a Tier."""
         LIB.monarch_table_set_capacity(self.handle, tier, capacity_bytes)
 
     def shrink(self, tier: int) -> None:
-        """Limit a Tier to what it holds and what is reserved now."""
+        """Limit a Tier to its bytes that are used or reserved now."""
         LIB.monarch_table_shrink(self.handle, tier)
 
     def retire(self, tier: int) -> bool:
-        """Take a Tier out of service; False: it is so already."""
+        """Take a Tier out of service; return False if it already was."""
         return bool(LIB.monarch_table_retire(self.handle, tier))
 
     def account(self, tier: int) -> Account:
@@ -209,26 +209,26 @@ class Table(Closable):
 
     @property
     def spare_bytes(self) -> int:
-        """The room that kept Files will not need; below 0: not all of them have any."""
+        """The space that kept Files will not need; negative: the space they lack."""
         return int(LIB.monarch_table_spare(self.handle))
 
     def evict(self, tier: int) -> None:
-        """Let Replicas leave a Tier for requested Files that do not fit."""
+        """Let requested Files that do not fit evict Replicas from a Tier."""
         LIB.monarch_table_evict(self.handle, tier)
 
     # -- packed Tiers ----------------------------------------------------------------
 
     def pack(self, tier: int, ratio: float, last_pages: int = 0) -> None:
-        """Say that a Tier is packed, and how much Files are expected to shrink.
+        """Declare a Tier as packed, with the expected compression ratio of its Files.
 
         Args:
-            last_pages: that segments have beside the capacity of the Tier.
+            last_pages: the last pages of segments, beside the capacity of the Tier.
         """
         parts = max(1, int(ratio * 1024))
         LIB.monarch_table_pack(self.handle, tier, parts, last_pages)
 
     def packed(self) -> npt.NDArray[np.int16]:
-        """Return the Tier that holds each File packed; -1: none does."""
+        """Return the Tier in which each File is packed; -1: in none."""
         out = np.zeros(len(self._files.sizes) + 1, np.uint8)
         LIB.monarch_table_packed(self.handle, span(out)[0])
         return out[:-1].astype(np.int16) - 1
@@ -236,14 +236,14 @@ class Table(Closable):
     # -- counts ---------------------------------------------------------------------
 
     def tally(self) -> dict[str, int]:
-        """Return what the data plane has done without Python, by name."""
+        """Return the counts of the data plane's own actions, by name."""
         out = np.zeros(1, DTYPES["monarch_tally"])
         LIB.monarch_table_tally(self.handle, span(out)[0])
         names = out.dtype.names or ()
         return dict(zip(names, out[0].tolist(), strict=True))
 
     def fetched(self, peer: int) -> tuple[int, int]:
-        """Return how many Files, and bytes, a peer has delivered."""
+        """Return the number of Files and bytes that a peer has delivered."""
         out = np.zeros(1, DTYPES["monarch_fetched"])
         LIB.monarch_table_fetched(self.handle, peer, span(out)[0])
         files, size = out[0].tolist()

@@ -1,1 +1,1 @@
-"""How the agents of a job find and authenticate each other, and what they exchange."""
+"""Discovery, authentication and messages between the agents of a job."""

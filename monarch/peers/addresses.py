@@ -25,16 +25,16 @@ log = logging.getLogger("monarch.peers")
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """This node, the number of nodes, and how their agents are found.
+    """This node, the number of nodes, and the means to find their agents.
 
     Args:
         nodes: the number of nodes.
         capacities: bytes that each Tier of this node may hold.
-        seals: this node can make seals, and check those of other nodes.
+        seals: whether this node can make seals, and check those of other nodes.
         host: the address to listen on and to connect from; "" means any.
-        port: where to listen; 0 means any, for use with a directory.
+        port: the port to listen on; 0 means any, for use with a directory.
         addresses: the addresses of nodes that are known from the start.
-        directory: where the first nodes publish their addresses.
+        directory: the directory in which the first nodes publish their addresses.
         readers_max: how many Transfers of the job may read the Origin at once; 0: all.
     """
 
@@ -51,14 +51,14 @@ class PeerSettings:
     def hosts(self) -> list[str]:
         """Return names and addresses at which other nodes may reach this one.
 
-        More than the host name, which may mean another machine there.
+        The host name is not enough: other nodes may resolve it to another machine.
         """
         if self.host:
             return [self.host]
         return [socket.gethostname(), *own_addresses()]
 
     def member(self) -> Member:
-        """Return this node as the others see it, without the port of its agent."""
+        """Return this node as seen by others, without the port of its agent."""
         return Member(
             self.identity.number,
             Standing.JOINED,
@@ -77,7 +77,7 @@ class AddressBook:
         self._membership = membership
 
     async def publish(self, port: int) -> None:
-        """Write the address of this node where others look for it.
+        """Publish the address of this node for the other nodes.
 
         Raises:
             OSError: it cannot be written, and no other node could find this one.
@@ -91,7 +91,7 @@ class AddressBook:
         except OSError as error:
             if number == 0 and number not in settings.addresses:
                 raise
-            # Hardly needed: the first node has published, or this port is known.
+            # Hardly needed: the first node has published, or this port is configured.
             log.warning(
                 "address not published directory=%s error=%s",
                 *(settings.directory, error),
@@ -107,7 +107,7 @@ class AddressBook:
         """Connect to the agent of a node.
 
         Raises:
-            OSError, ProtocolError: none of its addresses leads to it.
+            OSError, ProtocolError: it cannot be reached at any of its addresses.
         """
         settings = self._settings
         addresses = await self._addresses(number)
@@ -132,13 +132,13 @@ async def connect_first(
 ) -> Connection:
     """Connect to several addresses of a node; return the first that succeeds.
 
-    An address that does not answer delays the next one by STAGGER_S only.
+    An address that does not answer delays the next one by only STAGGER_S.
 
     Args:
-        host: the own address to connect from; "" means any.
+        host: this node's address to connect from; "" means any.
 
     Raises:
-        OSError, ProtocolError: none has succeeded; the reason of the last failure.
+        OSError, ProtocolError: the last failure, if all have failed.
     """
     failure: Exception = ConnectionError(f"no address of node {peer} is known")
     untried = list(reversed(addresses))
@@ -164,7 +164,7 @@ async def connect_first(
 def _outcome(
     done: set[asyncio.Task[Connection]],
 ) -> tuple[Connection | None, Exception | None]:
-    """Return one of the connections that were made, or why there is none."""
+    """Return one of the new connections, or the reason of the failure."""
     found: Connection | None = None
     failure: Exception | None = None
     for task in done:

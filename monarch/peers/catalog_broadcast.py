@@ -1,4 +1,4 @@
-"""The broadcast of the Catalog along a tree of nodes, which pass on its chunks."""
+"""The broadcast of the Catalog along a tree of nodes that forward its chunks."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ log = logging.getLogger("monarch.peers")
 
 
 class ChunkBuffer:
-    """The chunks that have arrived so far; later ones can be waited for."""
+    """The chunks that have arrived so far; callers can wait for later ones."""
 
     def __init__(self) -> None:
         self.offer: Offer | None = None
@@ -51,7 +51,7 @@ class ChunkBuffer:
         """Set the offer.
 
         Raises:
-            ProtocolError: another one was set before.
+            ProtocolError: a different one was set before.
         """
         if self.offer not in (None, offer):
             raise ProtocolError("an offer differs from the one before")
@@ -86,7 +86,7 @@ class ChunkBuffer:
         return self.offer
 
     async def load(self, about: Any, blocks: Sequence[Buffer]) -> None:
-        """Add all chunks of a Catalog, which threads compress."""
+        """Compress a Catalog in threads, and add all its chunks."""
         parts = encode(about, blocks)
         await self.set_offer(await in_thread(Offer.of, parts))
         raws = pieces(parts)
@@ -95,7 +95,7 @@ class ChunkBuffer:
                 await self.add(chunk)
 
     async def unload(self) -> tuple[Any, list[memoryview]]:
-        """Return the Catalog, which threads decompress while it arrives.
+        """Decompress the Catalog in threads while it arrives, and return it.
 
         Raises:
             ProtocolError: it is not the one that was offered.
@@ -113,7 +113,7 @@ def _next_chunks(raws: Iterator[bytes]) -> list[Chunk]:
 
 
 class CatalogBroadcast:
-    """Offers the Catalog to other nodes, or fetches it and passes it on."""
+    """Offers the Catalog to other nodes, or fetches and forwards it."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class CatalogBroadcast:
         await self.buffer.copy(found)
 
     async def fetch_earlier(self, numbers: Iterable[int]) -> ChunkBuffer | None:
-        """Return the Catalog that an earlier agent of this node has offered.
+        """Return the Catalog that an earlier agent of this node offered.
 
         Args:
             numbers: the nodes that may have it.
@@ -157,7 +157,7 @@ class CatalogBroadcast:
         return None
 
     async def fetch(self) -> tuple[Any, list[memoryview]]:
-        """Return the Catalog that node 0 offers, from whichever node has it.
+        """Return the Catalog offered by node 0, fetched from any node that has it.
 
         Raises:
             ProtocolError: it is not the one that was offered.
@@ -171,7 +171,7 @@ class CatalogBroadcast:
             unloading.cancel()
 
     async def _fetch_rest(self) -> None:
-        """Fetch missing chunks from the nearest node that gives them."""
+        """Fetch missing chunks from the nearest node that provides them."""
         for ancestor in ancestors(self._membership.number):
             if ancestor and not self._membership.is_joined(ancestor):
                 continue
@@ -190,7 +190,7 @@ class CatalogBroadcast:
         return True
 
     async def serve(self, connection: Connection, request: Message) -> None:
-        """Send the chunks from the first that is requested, as they arrive here."""
+        """Send the chunks, beginning with the requested one, as they arrive here."""
         first = int(request.fields["first"])
         offer = await self._wait_for(0, connection)
         await connection.send(Kind.OFFER, offer.fields())
@@ -199,7 +199,7 @@ class CatalogBroadcast:
             chunk = self.buffer.chunks[number]
             packed = int(chunk.packed)
             await connection.send(Kind.CHUNK, {"packed": packed}, chunk.body)
-        # The other side closes when it has all: closing here could lose the last bytes.
+        # The other side closes when it has all: a close here could lose the last bytes.
         await connection.drain()
 
     async def _wait_for(self, count: int, connection: Connection) -> Offer:
@@ -229,7 +229,7 @@ async def _fetch(connection: Connection, buffer: ChunkBuffer, timing: Timing) ->
 
 
 def ancestors(number: int) -> list[int]:
-    """Return the nodes that a node asks for the Catalog, the nearest first."""
+    """Return the nodes from which a node requests the Catalog, the nearest first."""
     found = []
     while number:
         number = (number - 1) // BRANCHES

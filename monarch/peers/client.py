@@ -1,4 +1,4 @@
-"""The connecting side: joins the hub, and asks other nodes for data sockets."""
+"""The connecting side: joins the hub, and requests data sockets of other nodes."""
 
 import asyncio
 import time
@@ -24,12 +24,12 @@ async def request_socket(connection: Connection, timeout_s: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HubCallbacks:
-    """What is called with the messages of a hub.
+    """The functions that are called with the messages of a hub.
 
     Args:
         joined: the hub has accepted this node.
         note: a node has sent a note to all.
-        report_acknowledged: the hub has the report of this node.
+        report_acknowledged: the hub has received the report of this node.
     """
 
     joined: Callable[[Session], None]
@@ -38,7 +38,7 @@ class HubCallbacks:
 
 
 class HubClient:
-    """A session with the hub, which alone decides which nodes are joined.
+    """A session with the hub; only the hub decides which nodes are joined.
 
     Args:
         marks: the marks that both ends send each other.
@@ -116,7 +116,7 @@ class HubClient:
             self._membership.mark_left(self._connection.peer)
 
     def _with_host(self, member: Member) -> Member:
-        """Fill in the address of a hub that does not know its own."""
+        """Add the address of a hub that does not know its own."""
         if member.number == self._connection.peer and not member.host:
             return replace(member, host=self._hub_host)
         return member

@@ -1,4 +1,4 @@
-"""One authenticated connection between two agents, whose socket can be handed over."""
+"""An authenticated connection between two agents; its socket can be handed over."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from monarch.peers.protocol import (
 from monarch.peers.timeouts import CONNECT_S, DRAIN_S, HANDSHAKE_S, SEND_S
 
 RECEIVE_BYTES: Final = 256 << 10
-# An agent whose port is taken listens on one of the next ports, which clients try too.
+# If its port is in use, an agent listens on one of the next ones; clients try these.
 PORTS_TRIED: Final = 8
 
 Address = tuple[str, int]
@@ -34,8 +34,8 @@ log = logging.getLogger("monarch.peers")
 class Tampering:
     """Counts the connections on which frames were altered on the network.
 
-    Each such connection is ended at once. Nodes connect again after a while, which
-    bounds the number of lines in the log.
+    Each such connection is closed at once. Nodes reconnect after a while, which limits
+    the number of lines in the log.
     """
 
     def __init__(self) -> None:
@@ -60,10 +60,10 @@ class Tampering:
 
 
 class Connection:
-    """Messages over a socket, from which no byte after the last message is read.
+    """Messages over a socket; no byte after the last message is read from it.
 
-    Every method raises OSError (also TimeoutError) or ProtocolError when the connection
-    has failed; it must be closed then.
+    Every method raises OSError (including TimeoutError) or ProtocolError if the
+    connection has failed; the caller must close it then.
     """
 
     def __init__(self, peer_socket: socket.socket, conversation: Conversation) -> None:
@@ -92,7 +92,7 @@ class Connection:
         """Connect to the agent of a node; both sides authenticate each other.
 
         Args:
-            host: the own address to connect from; "" means any.
+            host: this node's address to connect from; "" means any.
         """
         nonce = os.urandom(NONCE_BYTES)
         conversation = Conversation(Role.CLIENT, identity, nonce, peer)
@@ -124,7 +124,7 @@ class Connection:
             raise
 
     def _send_refusal(self) -> None:
-        """Send the reason if the socket takes it without waiting."""
+        """Send the reason if the socket accepts it without waiting."""
         with contextlib.suppress(OSError):
             self._socket.send(self._conversation.outgoing())
 
@@ -156,7 +156,7 @@ class Connection:
             await self._loop.sock_sendall(self._socket, pending)
 
     def detach(self) -> int:
-        """Return the descriptor, which the caller owns from now on."""
+        """Return the descriptor; the caller owns it from now on."""
         if self._conversation.rest:
             raise ProtocolError("bytes came before the socket was handed over")
         return self._socket.detach()
@@ -170,7 +170,7 @@ class Connection:
                     continue
 
     def close(self) -> None:
-        """Close the socket, also while a task waits for it."""
+        """Close the socket, even while a task waits for it."""
         self._socket.close()
 
 
@@ -200,6 +200,6 @@ async def _resolved(address: Address) -> list[Any]:
             )
         )
     except socket.gaierror:
-        # In a daemon thread: a name server that hangs must not delay the agent's exit.
+        # In a daemon thread: a hanging name server must not delay the agent's exit.
         lookup = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
         return await in_thread(lookup)

@@ -1,4 +1,4 @@
-"""The node that all others join: it informs each of them about every node."""
+"""The node that all others join: it sends each of them the state of every node."""
 
 import asyncio
 import time
@@ -66,7 +66,7 @@ class Hub:
         return self._active and bool(self._sessions)
 
     def activate(self) -> None:
-        """Let other nodes join here; those of an earlier hub have some time for it."""
+        """Let other nodes join here; those of an earlier hub have some time to do so."""
         if self._active:
             return
         self._active = True
@@ -76,7 +76,7 @@ class Hub:
         self._expiry = loop.call_later(self._timing.timeout_s, self._expire)
 
     def _expire(self) -> None:
-        """Note as lost the nodes of an earlier hub that have not joined here."""
+        """Mark nodes of an earlier hub that have not joined here as lost."""
         present = {*self._sessions, self._membership.number}
         for member in self._membership.view.joined:
             if member.number not in present:
@@ -86,7 +86,7 @@ class Hub:
         """End all sessions.
 
         Args:
-            gone: this node leaves the job; if not, it has joined another node.
+            gone: whether this node leaves the job; if not, it has joined another node.
         """
         self._active = False
         if self._expiry is not None:
@@ -100,7 +100,7 @@ class Hub:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def serve(self, connection: Connection, join: Message) -> None:
-        """Run the session of a node that joins, until its end."""
+        """Run the session of a joining node until it ends."""
         if not self._active:
             raise ProtocolError("this node has joined another node itself")
         number = connection.peer
@@ -200,8 +200,8 @@ class Hub:
     def end_job(self) -> None:
         """Let no new agent join: it belongs to the next job of the same name.
 
-        A node that has reported at the end of the job is acknowledged only then, so
-        that its next agent cannot join this hub.
+        The hub acknowledges reports from the end of the job only then, so that the
+        next agent of such a node cannot join this hub.
         """
         self._job_ended = True
         self._acknowledge_reports()

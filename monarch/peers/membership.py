@@ -1,4 +1,4 @@
-"""The live view of the job's nodes on one of them, and waiting for its changes."""
+"""One node's live view of the job's nodes, and waiting for its changes."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -21,13 +21,14 @@ HUBS_MAX: Final = 3
 
 
 class FillLimits:
-    """How many files nodes let each other copy in the background.
+    """The limits of background copies that nodes set for each other.
 
-    A node whose programs wait too long tells the hub, which tells each node the least
-    of what all others permit. It goes with heartbeats, and costs no message.
+    A node whose programs wait too long sends its limit to the hub, which sends each
+    node the lowest limit of all others. Heartbeats carry the limits, without extra
+    messages.
 
     Attributes:
-        own: what this node permits the others.
+        own: the limit that this node sets for the others.
     """
 
     def __init__(self) -> None:
@@ -38,20 +39,20 @@ class FillLimits:
         return f"<FillLimits {self.least}>"
 
     def hear(self, number: int, limit: int) -> None:
-        """Note what a node that is connected permits, for itself or for others."""
+        """Note the limit sent by a connected node, for itself or for others."""
         self._heard[number] = limit
 
     def forget(self, number: int) -> None:
-        """Drop what a node permits that is not connected any more."""
+        """Drop the limit of a node that is no longer connected."""
         self._heard.pop(number, None)
 
     @property
     def least(self) -> int:
-        """Return what this node may do."""
+        """The limit for this node."""
         return min(self._heard.values(), default=FILL_FREE)
 
     def permitted(self, number: int) -> int:
-        """Return what a node may do as far as all others are known here."""
+        """Return the limit for a node, set by all others that are known here."""
         others = (limit for node, limit in self._heard.items() if node != number)
         return min([self.own, *others])
 
@@ -60,11 +61,11 @@ class Membership:
     """Keeps the view; what other nodes send about this node is ignored.
 
     Attributes:
-        fill: how many files the nodes let each other copy in the background.
-        readers: the nodes that may read the origin; None: all.
+        fill: the limits of background copies that nodes set for each other.
+        readers: the tokens to read the origin; None: all nodes may read it.
 
-    Args:
-        own: this node as the others see it.
+        Args:
+            own: this node as seen by others.
         on_change: called with each new view.
     """
 
@@ -92,7 +93,7 @@ class Membership:
         return self.view.members[self.number]
 
     def member(self, number: int) -> Member:
-        """Return what is known about a node."""
+        """Return the known state of a node."""
         return self.view.members[number]
 
     def is_joined(self, number: int) -> bool:
@@ -105,7 +106,7 @@ class Membership:
         return Message(Kind.HEARTBEAT, fields)
 
     def set_port(self, port: int) -> None:
-        """Set the port of this node; due before any other node is known."""
+        """Set the port of this node, before any other node is known."""
         self.view = self.view.updated([replace(self.own, port=port)])
 
     def update(self, members: Iterable[Member]) -> list[int]:
@@ -132,7 +133,7 @@ class Membership:
         return [member.number for member in new]
 
     def notify(self) -> None:
-        """Let all calls of wait_until() evaluate their tests again."""
+        """Let all waiting calls of wait_until() evaluate their tests again."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():

@@ -1,8 +1,8 @@
 """This node among the nodes of the job: membership, Catalog, sockets and reports.
 
-Nodes join the first node of the list, the hub, which tells each of them about all. When
-it is lost, the next in order becomes the hub, until an earlier one is back. A node that
-reaches no hub works alone and keeps trying.
+Nodes join the first node of the list, the hub, which sends each of them the state of
+all. If it is lost, the next in order becomes the hub, until an earlier one returns. A
+node that reaches no hub works alone and keeps trying.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ log = logging.getLogger("monarch.peers")
 
 @dataclass(frozen=True, slots=True)
 class MeshCallbacks:
-    """What is called, in the thread of the event loop, when something arrives.
+    """The functions that are called on arrivals, in the thread of the event loop.
 
     Args:
-        view_changed: with the new view.
+        view_changed: called with the new view.
         socket_received: a node has connected for data; the callee owns the descriptor.
-        note_received: with the number of a node and its note to all.
-        marks_received: with marks of other nodes that are new here.
+        note_received: called with the number of a node and its note to all.
+        marks_received: called with new marks of other nodes.
     """
 
     view_changed: Callable[[View], None]
@@ -62,7 +62,7 @@ class Mesh:
     """All connections of this node's agent to those of other nodes.
 
     Attributes:
-        last_error: what last prevented this node from joining the hub.
+        last_error: the last error that prevented this node from joining the hub.
         catalog: sends the Catalog to other nodes, or fetches it.
     """
 
@@ -95,12 +95,12 @@ class Mesh:
 
     @property
     def view(self) -> View:
-        """Return the state of all nodes as far as it is known here."""
+        """The state of all nodes, as known here."""
         return self._membership.view
 
     @property
     def own(self) -> Member:
-        """Return this node as the others see it."""
+        """This node as seen by others."""
         return self._membership.own
 
     @property
@@ -110,7 +110,7 @@ class Mesh:
 
     @property
     def fill(self) -> FillLimits:
-        """Return how many files the nodes let each other copy in the background."""
+        """The limits of background copies that nodes set for each other."""
         return self._membership.fill
 
     @property
@@ -122,7 +122,7 @@ class Mesh:
 
     @property
     def tampered(self) -> int:
-        """Return how many connections were tampered with on the network."""
+        """The number of connections that were tampered with on the network."""
         return self._tampering.count
 
     @property
@@ -157,7 +157,7 @@ class Mesh:
         try:
             await self._addresses.publish(port)
         except OSError:
-            # A node that joined this one would wait for its Catalog.
+            # Otherwise a node that joined this one would wait for its Catalog.
             self._hub.deactivate(gone=False)
             await server.close()
             raise
@@ -188,12 +188,12 @@ class Mesh:
 
     @property
     def readers_max(self) -> int | None:
-        """Return how many Transfers of this node may read the Origin; None: all."""
+        """The number of Transfers of this node that may read the Origin; None: all."""
         readers = self._membership.readers
         return readers.follow(time.monotonic()) if readers is not None else None
 
     def report_readers(self, need: Need, reading: int) -> None:
-        """Tell the hub how many could read the Origin, and how many do."""
+        """Report wanted and current readers of the Origin to the hub."""
         readers = self._membership.readers
         if readers is None:
             return
@@ -234,7 +234,7 @@ class Mesh:
         return client is not None and client.joined
 
     def _note_failure(self, hub: int, reason: str) -> None:
-        """Log why this node has not joined, once for many attempts alike."""
+        """Log why this node has not joined, once for all equal failures in a row."""
         self.last_error = f"node {hub}: {reason}"
         if self._reasons.get(hub) != reason:
             log.info("not joined hub=%d reason=%s", hub, reason)
@@ -274,7 +274,7 @@ class Mesh:
             self._callbacks.note_received(number, content)
 
     def open_marks(self, catalog: int) -> list[int]:
-        """Exchange marks of this Catalog from now on; return those known already."""
+        """Exchange marks of this Catalog from now on; return its known marks."""
         return self._marks.open(catalog)
 
     def mark(self, numbers: Iterable[int]) -> None:
@@ -282,7 +282,7 @@ class Mesh:
         self._marks.add_own(numbers)
 
     async def wait_for_acknowledgement(self, timeout_s: float) -> bool:
-        """Wait until all directly connected nodes have all marks; False: too late."""
+        """Wait until all directly connected nodes have all marks; False on time-out."""
         deadline_s = time.monotonic() + timeout_s
         while not self._marks_acknowledged():
             if time.monotonic() >= deadline_s:
@@ -321,7 +321,7 @@ class Mesh:
     async def send_report(self, report: bytes, timeout_s: float) -> bool:
         """Send this node's part of the report to the hub; return whether it arrived.
 
-        It gives up early if this node becomes the hub of others.
+        It returns early if this node becomes the hub of others.
 
         Raises:
             ValueError: it is too long.
@@ -346,11 +346,11 @@ class Mesh:
         self._membership.notify()
 
     def end_job(self) -> None:
-        """As the hub of a job that has ended, let no agent join any more."""
+        """As the hub of a job that has ended, let no more agents join."""
         self._hub.end_job()
 
     async def wait_for_reports(self, timeout_s: float) -> bool:
-        """Wait for the reports of all joined nodes; return if all have arrived."""
+        """Wait for the reports of all joined nodes; return whether all have arrived."""
         return await self.wait_until(self._all_reported, timeout_s)
 
     def _all_reported(self, view: View) -> bool:

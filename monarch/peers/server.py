@@ -11,7 +11,7 @@ from monarch.peers.protocol import Identity, Kind, Message, ProtocolError
 from monarch.peers.timeouts import ACCEPT_PAUSE_S, REFUSALS_S, REQUEST_S
 
 BACKLOG: Final = 1024
-# Connections that are not authenticated yet; the oldest is closed for the newest.
+# Unauthenticated connections; beyond it the oldest is closed for the newest.
 UNAUTHENTICATED_MAX: Final = 256
 CONNECTIONS_PER_NODE_MAX: Final = 8
 
@@ -21,7 +21,7 @@ Serve = Callable[[Connection, Message], Awaitable[None]]
 
 
 class Refusals:
-    """Counts connections that were refused, and logs many of them in one line."""
+    """Counts refused connections, and logs many of them in one line."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -33,14 +33,14 @@ class Refusals:
         return f"<Refusals {self.count}>"
 
     def add(self, reason: str) -> None:
-        """Count one; it is logged now, or with those of the next second."""
+        """Count one; it is logged now, or with others after a second."""
         self.count += 1
         self._reason = reason
         if self._timer is None:
             self._log_new()
 
     def close(self) -> None:
-        """Log those that were not logged yet."""
+        """Log the refusals that were not logged yet."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -65,7 +65,7 @@ class Server:
 
     Args:
         listener: from listen(); the server owns it.
-        serve: what is called with a first message; it owns the connection then.
+        serve: the function for each kind of first message; it then owns the connection.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Server:
 
     @property
     def refused(self) -> int:
-        """How many connections were refused."""
+        """The number of refused connections."""
         return self._refusals.count
 
     def start(self) -> None:
@@ -99,7 +99,7 @@ class Server:
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     async def close(self) -> None:
-        """Stop listening and end all connections that are being served."""
+        """Stop listening and end all connections in progress."""
         if self._paused is not None:
             self._paused.cancel()
         asyncio.get_running_loop().remove_reader(self._listener)
@@ -171,7 +171,7 @@ class Server:
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address, "" for all, and a port, 0 for any.
 
-    If the port is taken, one of the next PORTS_TRIED is used.
+    If the port is in use, the next ones are tried, PORTS_TRIED in all.
 
     Raises:
         OSError: it can listen on none of them.

@@ -27,9 +27,9 @@ class Timing:
     """The intervals of a session.
 
     Attributes:
-        heartbeat_s: how often each end sends a heartbeat.
-        timeout_s: after how long without a message the other end is lost.
-        batch_s: how long changes are collected before they are sent.
+        heartbeat_s: the interval between heartbeats of each end.
+        timeout_s: the time without a message after which the other end is lost.
+        batch_s: the time for which changes are collected before they are sent.
     """
 
     heartbeat_s: float
@@ -38,7 +38,7 @@ class Timing:
 
     @classmethod
     def of(cls, nodes: int) -> "Timing":
-        """Return the intervals for a job of that many nodes."""
+        """Return the intervals for a job of this many nodes."""
         heartbeat_s = max(HEARTBEAT_S, nodes / HEARTBEATS_PER_S)
         batch_s = max(BATCH_S, nodes / BATCHES_PER_S)
         return cls(heartbeat_s, HEARTBEATS_MISSED * heartbeat_s, batch_s)
@@ -47,11 +47,11 @@ class Timing:
 class Session:
     """One end of a joined connection.
 
-    What is to be sent waits in a set of node numbers and in a short queue of notes,
-    which drops the oldest: a slow peer costs no memory.
+    Pending data is a set of node numbers and a short queue of notes that drops the
+    oldest: a slow peer costs no memory.
 
     Args:
-        member: returns the present state of a node, as it is sent.
+        member: returns the current state of a node.
         heartbeat: returns the messages of a heartbeat.
         marks: the marks that both ends send each other.
     """
@@ -100,10 +100,10 @@ class Session:
         self._wakeup.set()
 
     def leave(self, *, gone: bool) -> None:
-        """End the connection in order once everything else was sent.
+        """End the connection in an orderly way after all pending data was sent.
 
         Args:
-            gone: this node leaves the job; if not, it has joined another node.
+            gone: whether this node leaves the job; if not, it has joined another node.
         """
         self._leaving = gone
         self._wakeup.set()
@@ -120,7 +120,7 @@ class Session:
             done, _ = await asyncio.wait(
                 (reading, writing), return_when=asyncio.FIRST_COMPLETED
             )
-            # What was read says why nothing can be sent any more.
+            # The error of the reader explains why sending has failed.
             for task in (reading, writing):
                 if task in done:
                     task.result()

@@ -1,10 +1,10 @@
 """All time-outs, intervals and pauses between the agents of a job, in seconds.
 
 The time-out of a request for the bytes of a File is `peers.timeout` of the
-configuration; how long a peer that fails is not asked is in `stager/sources.py`.
+configuration; the pauses without requests to a failed peer are in `stager/breaker.py`.
 
-Numbers per second bound what all nodes of a large job do together: with more nodes the
-intervals grow.
+Numbers per second limit all nodes of a large job together: the intervals grow with the
+number of nodes.
 """
 
 from collections.abc import Iterator
@@ -15,59 +15,59 @@ from typing import Final
 CONNECT_S: Final = 3.0
 """Until another node has accepted a connection."""
 HANDSHAKE_S: Final = 3.0
-"""Until both ends of a new connection have proved that they know the secret."""
+"""Until both ends of a new connection have proved their knowledge of the secret."""
 REQUEST_S: Final = 3.0
-"""Until a connection that was accepted says what it is for."""
+"""Until the first request on an accepted connection."""
 SEND_S: Final = 5.0
-"""Until a peer has taken a message."""
+"""Until a peer has accepted a message."""
 DRAIN_S: Final = 0.5
-"""Until the last messages of a connection that is closed have left."""
+"""Until the last messages of a closing connection have been received."""
 STAGGER_S: Final = 0.25
 """Between attempts to connect to several addresses of one node."""
 ACCEPT_PAUSE_S: Final = 0.1
 """After a failed accept: the process may have no free descriptor."""
 REFUSALS_S: Final = 1.0
-"""Any process can connect, over and over: all refusals in this time are one line."""
+"""Any process can connect repeatedly: all refusals in this time make one log line."""
 
 # -- heartbeats -----------------------------------------------------------------------
 
 HEARTBEAT_S: Final = 0.5
 """Between heartbeats to the hub, in jobs that are not very large."""
 HEARTBEATS_PER_S: Final = 2000
-"""The hub receives those of all nodes: more would keep its event loop busy."""
+"""The hub receives those of all nodes; more would keep its event loop busy."""
 HEARTBEATS_MISSED: Final = 5
-"""A peer that has sent none for so many of them has left."""
+"""A peer that has missed this many heartbeats has left."""
 RESEND_HEARTBEATS: Final = 2
-"""Marks that were not acknowledged within so many heartbeats are sent again."""
+"""Marks that were not acknowledged within this many heartbeats are sent again."""
 BATCH_S: Final = 0.01
 """Changes within this time are sent in one message."""
 BATCHES_PER_S: Final = 4000
-"""How many such messages a hub sends at most."""
+"""The largest number of such messages that a hub sends."""
 
 # -- the hub --------------------------------------------------------------------------
 
 RETRY_S: Final = 0.5
 """Between attempts to reach the hub, in jobs that are not very large."""
 FIRST_RETRY_S: Final = 0.02
-"""After the first attempt: all nodes of a job start at the same time, the hub a moment
-later than others perhaps. Each further pause is twice as long, up to RETRY_S."""
+"""After the first attempt: all nodes of a job start at the same time, but perhaps the
+hub a moment later than others. Each further pause is doubled, up to RETRY_S."""
 RETRIES_PER_S: Final = 2000
-"""How many attempts of all nodes the hub gets at most."""
+"""The largest number of attempts of all nodes to reach the hub."""
 LOST_HUB_S: Final = 1.5
-"""How long a hub that was lost, and is perhaps only stopped, is tried before the next.
+"""How long a lost hub, which may only be stopped, is tried before the next one.
 
 Until then nodes whose programs have ended receive nothing from other nodes.
 """
 CLOSE_S: Final = 1.0
-"""Until the last messages of a node that leaves were acknowledged."""
+"""Until the last messages of a leaving node were acknowledged."""
 POLL_S: Final = 0.01
-"""How often that is looked at."""
+"""The interval of these checks."""
 CATALOG_RETRY_S: Final = 0.5
-"""Until a node whose transfer of the Catalog has failed tries again."""
+"""Until a node retries a failed transfer of the Catalog."""
 
 
 def hub_pauses_s(nodes: int) -> Iterator[float]:
-    """Yield the pauses between attempts of one of so many nodes to reach the hub."""
+    """Yield the pauses between a node's attempts to reach the hub of so many nodes."""
     fair_s = nodes / RETRIES_PER_S
     pause_s = FIRST_RETRY_S
     while True:

@@ -20,8 +20,9 @@ class RamTier(Tier):
         self._memory = memory or tightest(read_memory())
 
     def wanted_bytes(self, device: Device) -> int:
-        """Return the capacity: by default a quarter of the limit, or half the free.
+        """Return the capacity, by default from the memory limit and the free memory.
 
+        By default it is a quarter of the limit, but at most half of the free memory.
         The other half is for the program and the workers of its loader, which use
         shared memory too and start later.
         """

@@ -72,7 +72,7 @@ def _mounts(root: Path, version: int) -> list[Path]:
 
 
 def _upwards(mount: Path, path: str) -> Iterator[Path]:
-    """Yield a cgroup's directory and its parents; in a container it may be the mount."""
+    """Yield a cgroup's directory and its parents; in a container, perhaps the mount."""
     parts = [part for part in path.split("/") if part and part != ".."]
     for depth in range(len(parts), -1, -1):
         place = mount.joinpath(*parts[:depth])

@@ -1,4 +1,4 @@
-"""The protocol between agents: bytes in, messages out, no socket and no clock."""
+"""The protocol between agents: bytes in, messages out, without socket or clock."""
 
 from monarch.peers.protocol.conversation import (
     NONCE_BYTES,

@@ -1,4 +1,4 @@
-"""The encoding of a Catalog that is broadcast: its offer and its chunks."""
+"""The encoding of a broadcast Catalog: its offer and its chunks."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The size and the digest of a Catalog that is broadcast."""
+    """The size and the digest of a broadcast Catalog."""
 
     digest: str
     size: int
@@ -32,7 +32,7 @@ class Offer:
     def of(cls, parts: Sequence[memoryview]) -> "Offer":
         """Return the offer of an encoded Catalog."""
         size = sum(map(len, parts))
-        # Against faults: frames have proved already that a node of the job sends them.
+        # Against faults: frames already prove that a node of the job has sent them.
         digest = xxh3_128()
         for part in parts:
             digest.update(part)
@@ -58,14 +58,14 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of the encoded Catalog as it is sent."""
+    """A part of the encoded Catalog, as sent."""
 
     packed: bool
     body: bytes
 
     @classmethod
     def of(cls, raw: Buffer) -> "Chunk":
-        """Compress some bytes if that makes them fewer."""
+        """Compress some bytes if that makes them smaller."""
         body = zstandard.ZstdCompressor(_LEVEL).compress(raw)
         return cls(True, body) if len(body) < len(raw) else cls(False, bytes(raw))
 
@@ -78,7 +78,7 @@ class Chunk:
         if not self.packed:
             return self.body
         try:
-            # The decompressor allocates what the head of the frame says.
+            # The decompressor allocates the size in the head of the frame.
             if not 0 <= zstandard.frame_content_size(self.body) <= CHUNK_BYTES:
                 raise ProtocolError("a chunk is too long")
             return zstandard.ZstdDecompressor().decompress(self.body)
@@ -87,7 +87,7 @@ class Chunk:
 
 
 def encode(about: Any, blocks: Sequence[Buffer]) -> list[memoryview]:
-    """Return an encoded Catalog as consecutive parts, of which the blocks are some.
+    """Return an encoded Catalog as consecutive parts, which include the blocks.
 
     Args:
         about: a value that JSON can encode.
@@ -125,10 +125,10 @@ def pieces(parts: Sequence[memoryview]) -> Iterator[bytes]:
 
 
 class Decoder:
-    """Takes the chunks of an offered Catalog as they come.
+    """Decodes the chunks of an offered Catalog in order.
 
     Attributes:
-        count: how many chunks it has taken.
+        count: the number of chunks added so far.
     """
 
     def __init__(self, offer: Offer) -> None:
@@ -141,7 +141,7 @@ class Decoder:
         return f"<Decoder {self.count} chunks of {self._offer}>"
 
     def add(self, chunks: Sequence[Chunk]) -> None:
-        """Take the next chunks.
+        """Add the next chunks.
 
         Raises:
             ProtocolError: they are not valid.
@@ -153,10 +153,10 @@ class Decoder:
         self.count += len(chunks)
 
     def decoded(self) -> tuple[Any, list[memoryview]]:
-        """Return what was encoded, once all chunks were taken.
+        """Return the decoded Catalog, after all chunks were added.
 
         Raises:
-            ProtocolError: they are not what was offered, or not valid.
+            ProtocolError: they do not match the offer, or are not valid.
         """
         if self._digest.hexdigest() != self._offer.digest:
             raise ProtocolError("the catalog is not the one offered")

@@ -3,10 +3,10 @@
 A frame is a head of 16 bytes, fields as JSON, a body, and after the handshake a tag.
 The handshake proves to each side, before any other message is accepted, that the other
 knows the job's secret *now*: each proof covers a fresh nonce of the side that verifies
-it, both node numbers, and the role of the side that made it. Tags are HMACs by a key of
-this handshake and of the sender's role; each covers the number of frames before it, so
-that no frame can be altered, forged, dropped, repeated, reordered or sent back. The
-first tag that does not match ends the connection.
+it, both node numbers, and the role of the side that made it. Tags are HMACs with a key
+derived from this handshake and the sender's role. Each covers the number of frames
+before it, so that no frame can be altered, forged, dropped, repeated, reordered or sent
+back. The first tag that does not match ends the connection.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class AlteredError(ProtocolError):
 
 
 class Refusal(IntEnum):
-    """Why a handshake was refused, as it is sent."""
+    """Why a handshake was refused, as sent to the other side."""
 
     VERSION = 1
     JOB = 2
@@ -98,11 +98,11 @@ class Identity:
 
 
 class Conversation:
-    """Encodes and decodes one connection; after any error it stays closed.
+    """Encodes and decodes one connection; after any error it remains closed.
 
     Args:
         nonce: random bytes that were never used before.
-        peer: the number of the node that a client connects to; a server learns it.
+        peer: the number of the node that a client connects to; a server receives it.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Conversation:
 
     @property
     def authenticated(self) -> bool:
-        """Return whether the other side has proved that it knows the secret."""
+        """Whether the other side has proved its knowledge of the secret."""
         return self.state not in _UNAUTHENTICATED
 
     @property
@@ -141,12 +141,12 @@ class Conversation:
         return self._frame_bytes() - len(self._buffer)
 
     def outgoing(self) -> bytes:
-        """Return the bytes to send, each of them once."""
+        """Return the bytes to send, each byte once."""
         pending, self._outgoing = bytes(self._outgoing), bytearray()
         return pending
 
     def send(self, kind: Kind, fields: Mapping[str, Any], body: bytes = b"") -> None:
-        """Encode a message; its bytes are in outgoing() then.
+        """Encode a message; outgoing() then returns its bytes.
 
         Raises:
             ProtocolError: it may not be sent in this state.
@@ -162,11 +162,11 @@ class Conversation:
     def receive(self, piece: bytes) -> list[Message]:
         """Decode received bytes, in pieces of any size; return complete messages.
 
-        Never keeps more than one frame. Bytes after the last frame of a socket that is
-        handed over are in `rest`.
+        It never buffers more than one frame. Bytes after the last frame of a socket
+        that is handed over are in `rest`.
 
         Raises:
-            ProtocolError: the connection must end, after outgoing() was sent.
+            ProtocolError: the caller must send outgoing(), then end the connection.
         """
         if self.state is State.CLOSED:
             raise ProtocolError("the conversation has ended")

@@ -1,15 +1,15 @@
 """The marks of written Files between nodes: a set that only grows.
 
 A mark is a number and a kind of change: numbers below ROOTS are whole roots, the others
-Files and directories, by their position in the flags segment; the kind is that of a bit
-of the mark there. A node keeps all marks that it knows in a log,
-in the order in which it learned of them. Each end of a session sends the other all of
-its log from the start, one portion after another, and continues when a portion is
-acknowledged; so a node that joins, or that becomes the hub, learns of all marks. A
-portion that arrives twice or out of order changes nothing.
+Files and directories, by their position in the flags segment; the kind corresponds to a
+bit of the mark there. A node stores all known marks in a log, in order of arrival. Each
+end of a session sends the other its whole log from the start, one portion after
+another, and continues when a portion is acknowledged. So a node that joins, or that
+becomes the hub, receives all marks. A portion that arrives twice or out of order is
+harmless.
 
-Nodes whose Catalogs differ, because one has scanned again, cannot name Files to each
-other: a mark of one of them switches all roots of the others to pass-through.
+Nodes whose Catalogs differ, because one has scanned again, cannot refer to each other's
+Files by number: a mark of one of them switches all roots of the others to pass-through.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,12 +21,12 @@ from monarch.peers.protocol.messages import Kind, Message
 
 ROOTS: Final = 64
 KINDS: Final = 4
-# What is added to a number for each kind, so that the numbers of one kind form runs.
+# Added to a number for each kind, so that the numbers of one kind form runs.
 KIND_SPAN: Final = 1 << 32
 NUMBER_MAX: Final = KINDS * KIND_SPAN - 1
-# Of one message. A number takes six bytes at most, so that they fit into the body.
+# Marks of one message. A number takes at most six bytes, so they fit into the body.
 PORTION_MAX: Final = 8192
-# Beyond this number all roots are marked instead: the log of a node is bounded.
+# Beyond this number all roots are marked instead, to limit the log of a node.
 MARKS_MAX: Final = 1 << 20
 
 _OWN: Final = 0
@@ -36,11 +36,11 @@ _ALL_ROOTS: Final = tuple(
 
 
 class MarkLog:
-    """The marks that a node knows, in the order in which it learned of them.
+    """The known marks of a node, in order of arrival.
 
     Args:
-        on_new: called with marks of other nodes that are new here.
-        on_grown: called when there are marks to send.
+        on_new: called with new marks of other nodes.
+        on_grown: called when new marks are to be sent.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class MarkLog:
         return len(self._numbers)
 
     def open(self, catalog: int) -> list[int]:
-        """Set the Catalog of this node; return the marks that are known of it."""
+        """Set the Catalog of this node; return its known marks."""
         if self.catalog is None:
             self.catalog = catalog
         self._own_catalog = catalog
         return self._translated(self._numbers)
 
     def _translated(self, numbers: list[int]) -> list[int]:
-        """Return marks of the job's Catalog as marks of this node's."""
+        """Translate marks of the job's Catalog to marks of this node's."""
         if self._own_catalog is None:
             return []
         if self._own_catalog != self.catalog:
@@ -77,7 +77,7 @@ class MarkLog:
         return [*numbers]
 
     def add_own(self, numbers: Iterable[int]) -> None:
-        """Add marks that were set on this node, to be sent to all others."""
+        """Add marks set on this node, to be sent to all others."""
         given = dict.fromkeys(numbers)
         if self._own_catalog is None or not given:
             return
@@ -91,11 +91,11 @@ class MarkLog:
         self._on_grown()
 
     def new_session(self) -> int:
-        """Return the number under which a new session adds marks."""
+        """Return the source number for marks of a new session."""
         return next(self._sessions)
 
     def add_received(self, session: int, catalog: int, numbers: Iterable[int]) -> None:
-        """Add marks that the other end of a session has sent."""
+        """Add marks received from the other end of a session."""
         if self.catalog is None:
             self.catalog = catalog
         if self.catalog == catalog:
@@ -118,7 +118,7 @@ class MarkLog:
         return new
 
     def portion(self, start: int, session: int) -> tuple[int, list[int]]:
-        """Return marks from a position on, without those that a session has sent.
+        """Return marks from a position on, without those received from a session.
 
         Returns:
             The position after the last of them, and the marks.
@@ -133,7 +133,7 @@ class MarkLog:
 
 
 class MarkSync:
-    """One end of a session: what was sent and acknowledged, in both directions.
+    """One end of a session: the sent and acknowledged marks, in both directions.
 
     Args:
         resend_s: how long to wait for an acknowledgement before sending again.
@@ -144,7 +144,7 @@ class MarkSync:
         self._resend_s = resend_s
         self._session = marks.new_session()
         self._acknowledged = 0
-        self._start = 0  # everything before it is acknowledged or need not be sent
+        self._start = 0  # all marks before it are acknowledged or need not be sent
         self._sent = 0
         self._sent_s = 0.0
         self._received = 0
@@ -180,7 +180,7 @@ class MarkSync:
         return not numbers
 
     def receive(self, message: Message) -> bool:
-        """Process a message of the other end; return whether to send something now.
+        """Process a message of the other end; return whether to send messages now.
 
         Raises:
             ProtocolError: its marks are not valid.
@@ -195,7 +195,7 @@ class MarkSync:
             return False
         numbers = unpack(message.body)
         self._marks.add_received(self._session, fields["catalog"], numbers)
-        # A portion after a gap is acknowledged when the gap has been filled.
+        # A portion after a gap is acknowledged after the gap has been filled.
         if fields["first"] <= self._received:
             self._received = max(self._received, fields["next"])
         self._owes_ack = True
@@ -206,7 +206,7 @@ class MarkSync:
 
 
 def pack(numbers: Iterable[int]) -> bytes:
-    """Return encoded marks: runs, each the gap before it and its length less one."""
+    """Encode marks as runs: for each the gap before it and its length less one."""
     packed = bytearray()
     end = 0
     for first, last in _runs(sorted(set(numbers))):
@@ -235,7 +235,7 @@ def unpack(packed: bytes) -> list[int]:
     """Return the marks of a message, in ascending order.
 
     Raises:
-        ProtocolError: the encoding is not valid, or there are too many marks.
+        ProtocolError: the encoding is not valid, or has too many marks.
     """
     numbers: list[int] = []
     values = _values(packed)

@@ -17,7 +17,7 @@ HOST_CHARACTERS_MAX: Final = 255
 CAPACITIES_MAX: Final = 8
 TOKENS_MAX: Final = 1 << 16
 FILL_FREE: Final = 255
-"""As a limit of background copies: there is none."""
+"""As a limit of background copies: unlimited."""
 _U63: Final = 2**63 - 1
 _U64: Final = 2**64 - 1
 
@@ -50,7 +50,7 @@ class Kind(IntEnum):
 
 
 class Role(Enum):
-    """The side of a connection: the client has connected to the server."""
+    """The side of a connection; the client connects to the server."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -113,7 +113,7 @@ NEXT: Final[Mapping[tuple[State, Role, Kind], State]] = {
     (State.OPEN, _C, Kind.SOCKET): State.SOCKET_ASKED,
     (State.SOCKET_ASKED, _S, Kind.SOCKET_READY): State.HANDED_OVER,
 }
-"""The state after a message, by the state before it and the side that sends it."""
+"""The state after a message, by the state before it and the side that sent it."""
 
 
 class Standing(IntEnum):
@@ -210,8 +210,8 @@ SCHEMAS: Final[Mapping[Kind, Schema]] = {
         }
     ),
     Kind.VIEW: Schema({"members": _list(_MEMBER, MEMBERS_MAX)}),
-    # fill: how many files the receiver may copy in the background, for the programs of
-    # the sender, or of others that have told the sender
+    # fill: how many files the receiver may copy in the background, for the sake of
+    # programs of the sender, or of nodes that have reported to it
     Kind.HEARTBEAT: Schema({"phase": _PHASE, "fill": _integer(0, FILL_FREE)}),
     # gone: the sender leaves the job; if not, it was a hub and has joined another node
     Kind.LEAVE: Schema({"gone": _integer(0, 1)}),
@@ -223,8 +223,8 @@ SCHEMAS: Final[Mapping[Kind, Schema]] = {
         {"catalog": _integer(0, _U64), "first": _POSITION, "next": _POSITION},
         MARKS_BYTES_MAX,
     ),
-    # tokens to read the origin: what the sender could use, what it may use, and by
-    # which lease
+    # tokens to read the origin: those that the sender could use, those that it may use,
+    # and the lease of these
     Kind.HELD: Schema(
         {"demand": _TOKENS, "fill": _TOKENS, "tokens": _TOKENS, "serial": _POSITION}
     ),

@@ -1,13 +1,12 @@
-"""The tokens of a job to read the Origin: how many Transfers of each node do at once.
+"""The tokens of a job to read the Origin, which limit concurrent Transfers by node.
 
-Each node has an equal part of them by right, which it uses while it hears of no hub.
-The hub leases all tokens anew, again and again: to nodes whose programs wait first,
-then to those that fill, and the rest evenly, so that each node has some when its
-programs begin to wait. A lease is renewed with each heartbeat, and ends soon after the
-last one. What a node has to give back the hub leases to others only when the node has
-told that it follows the smaller lease, or when its lease has ended for certain. So all
-nodes together never have more tokens than there are, except where a node that was lost
-still lives.
+Each node has an equal share of them, which it uses while it receives no lease of a hub.
+The hub repeatedly leases all tokens anew: first to nodes whose programs wait, then to
+nodes that fill, and the rest evenly, so that each node has some when its programs begin
+to wait. A lease is renewed with each heartbeat, and expires soon after the last one.
+The hub leases tokens withdrawn from a node to others only after the node has confirmed
+the smaller lease, or after its lease has certainly expired. So all nodes together never
+have more tokens than the job, unless a node that counts as lost is still alive.
 """
 
 import random
@@ -16,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 SERIAL_BITS: Final = 56
-"""Of the number of a hub's first lease: those of two hubs differ."""
+"""The random bits of the number of a hub's first lease, which differs between hubs."""
 LEASE_KEPT: Final = 2
-"""So many times the duration of a lease its tokens stay with a node that was lost."""
+"""A lost node keeps its tokens for this many durations of a lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +42,11 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a node sends to the hub.
+    """The report of a node to the hub.
 
     Attributes:
-        tokens: what it uses, or may use, at most.
-        serial: that of the lease by which it does.
+        tokens: the tokens that it uses or may use, at most.
+        serial: the number of its current lease.
     """
 
     need: Need
@@ -56,17 +55,17 @@ class Held:
 
 
 def fair_share(total: int, nodes: int, number: int) -> int:
-    """Return the tokens that a node has by right."""
+    """Return the equal share of a node."""
     return total // nodes + (number < total % nodes)
 
 
 def deal(total: int, needs: Mapping[int, Need]) -> dict[int, int]:
-    """Return how many of all tokens each node gets.
+    """Return the number of tokens for each node.
 
     Args:
-        needs: of each node, by its number.
+        needs: the need of each node, by its number.
     """
-    # One for each node, so that the first program that waits need not wait for more.
+    # One for each node, so that the first waiting program need not wait for a lease.
     demand = _level(total, {n: max(1, need.demand) for n, need in needs.items()})
     left = total - sum(demand.values())
     fill = _level(left, {n: need.fill for n, need in needs.items()})
@@ -78,7 +77,7 @@ def deal(total: int, needs: Mapping[int, Need]) -> dict[int, int]:
 
 
 def _level(total: int, wants: Mapping[int, int]) -> dict[int, int]:
-    """Return what each gets where nobody gets more while another lacks as much."""
+    """Return the max-min fair shares of a total, limited by what each node wants."""
     given = {}
     order = sorted(wants, key=lambda number: (wants[number], number))
     for place, number in enumerate(order):
@@ -88,11 +87,11 @@ def _level(total: int, wants: Mapping[int, int]) -> dict[int, int]:
 
 
 class Tenant:
-    """A node's side: the lease by which it reads.
+    """A node's side: its current lease.
 
     Args:
-        share: its tokens by right.
-        lease_s: how long a lease holds.
+        share: its equal share of the tokens.
+        lease_s: the duration of a lease.
     """
 
     def __init__(self, share: int, lease_s: float) -> None:
@@ -118,11 +117,11 @@ class Tenant:
 
 @dataclass(slots=True)
 class _Account:
-    """What the hub knows of a node.
+    """The hub's record of a node.
 
     Attributes:
         charge: the tokens that it may use at most.
-        until_s: when it uses none any more; None: it is there.
+        until_s: when its lease has certainly expired; None: it is joined.
     """
 
     lease: Lease
@@ -132,12 +131,12 @@ class _Account:
 
 
 class Lender:
-    """The hub's side: which node has which tokens.
+    """The hub's side: the tokens of each node.
 
     Args:
         total: the tokens of the job.
-        nodes: how many nodes it has.
-        lease_s: how long a lease holds.
+        nodes: the number of its nodes.
+        lease_s: the duration of a lease.
         serial: the number before that of the first lease.
     """
 
@@ -153,7 +152,7 @@ class Lender:
         return f"<Lender of {self._total} to {len(self._accounts)}>"
 
     def begin(self, now_s: float) -> None:
-        """Become the hub: leases of an earlier one hold for a while."""
+        """Become the hub; leases of an earlier one remain valid for a while."""
         self._settled_s = now_s + self._lease_s
 
     def admit(self, number: int) -> None:
@@ -166,11 +165,11 @@ class Lender:
             account.until_s = None
 
     def lose(self, number: int, now_s: float) -> None:
-        """Note that a node has left: its tokens come back when its lease has ended."""
+        """Note that a node has left; its tokens return when its lease has expired."""
         self._accounts[number].until_s = now_s + LEASE_KEPT * self._lease_s
 
     def hear(self, number: int, held: Held) -> None:
-        """Note what a node that has joined needs and holds."""
+        """Note the need and the tokens of a joined node."""
         account = self._accounts[number]
         account.need = held.need
         if held.serial == account.lease.serial:
@@ -179,7 +178,7 @@ class Lender:
             account.charge = max(held.tokens, account.charge)
 
     def lease(self, number: int) -> Lease:
-        """Return the lease of a node that has joined."""
+        """Return the lease of a joined node."""
         return self._accounts[number].lease
 
     def deal(self, now_s: float) -> list[int]:
@@ -216,17 +215,17 @@ class Lender:
 
 
 class ReaderTokens:
-    """The tokens of a job as one of its nodes sees them, as a tenant and as the hub.
+    """The tokens of a job on one of its nodes, as a tenant and as the hub.
 
     Attributes:
-        held: what this node sends to the hub.
+        held: the report of this node to the hub.
         lender: used while this node is the hub.
 
     Args:
         total: the tokens of the job.
-        nodes: how many nodes it has.
-        number: that of this node.
-        lease_s: how long a lease holds.
+        nodes: the number of its nodes.
+        number: the number of this node.
+        lease_s: the duration of a lease.
     """
 
     def __init__(self, total: int, nodes: int, number: int, lease_s: float) -> None:
@@ -255,10 +254,10 @@ class ReaderTokens:
         return self._followed.tokens
 
     def report(self, need: Need, reading: int) -> bool:
-        """Note what this node needs and uses; return whether the hub waits for it.
+        """Note the need and use of this node; return whether the hub needs the report.
 
         Args:
-            reading: how many Transfers still read, perhaps by an earlier lease.
+            reading: how many Transfers still read, perhaps under an earlier lease.
         """
         before, lease = self.held, self._followed
         self.held = Held(need, max(lease.tokens, reading), lease.serial)

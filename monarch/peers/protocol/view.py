@@ -1,4 +1,4 @@
-"""The state of all nodes of a job as one of them knows it."""
+"""One node's view of the state of all nodes of a job."""
 
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
@@ -13,8 +13,8 @@ class Member:
 
     Attributes:
         capacities: bytes that each of its Tiers may hold.
-        life: a random number that is another one for each agent of this node.
-        seals: it can make seals, and check those of other nodes.
+        life: a random number, different for each agent of this node.
+        seals: whether it can make seals, and check those of other nodes.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All nodes of a job as one of them sees them, by number."""
+    """All nodes of a job as seen by one of them, by number."""
 
     members: tuple[Member, ...]
 
