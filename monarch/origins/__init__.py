@@ -1,1 +1,1 @@
-"""Dataset roots as they are on disk: walked, checked, remembered in saved indexes."""
+"""Dataset roots on disk: walked, checked, and stored in saved indexes."""

@@ -1,4 +1,4 @@
-"""The links of a scan: which are followed out of the root, and what that brings."""
+"""The links of a scan: those followed out of the root, and the names they add."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ MakeRows = Callable[[Records], Records]
 
 
 class Crossing:
-    """Notes where links lead, and which directories outside the root are read for them.
+    """Records the goals of links, and the directories outside the root to be read.
 
-    Its methods may not run at once.
+    Its methods must not run concurrently.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Crossing:
         self._goals: dict[bytes, Goal] = {}
         self._entered: dict[bytes, bytes] = {}
         self._copies: dict[bytes, bytes] = {}
-        # Targets, as in Survey.links, of directories outside that are read.
+        # Targets, as in Survey.links, of directories outside the root that are read.
         self._known: dict[tuple[int, int, bytes], bytes] = {}
 
     def note(
         self, link: bytes, goal: Goal | Unmanaged, chain: tuple[bytes, ...]
     ) -> Way | Unmanaged | None:
-        """Note where a link leads.
+        """Record the goal of a link.
 
         Args:
             chain: real paths of the directory of the link, and of the links to that.
@@ -75,13 +75,13 @@ class Crossing:
         return self._way_of(link, goal) if reads else None
 
     def _stays_inside(self, goal: Goal) -> bool:
-        """Return whether a link passes names below the root only, or the way to it."""
+        """Return whether a link passes only names below the root, or its parents."""
         root = self._root.path
         passed = (hop for hop in goal.hops if not holds(hop, root))
         return all(holds(root, path) for path in (*passed, goal.path))
 
     def _is_walked(self, goal: Goal) -> bool:
-        """Return whether a directory is read as one below the root."""
+        """Return whether a directory is read anyway, as one below the root."""
         path = below(self._root.path, goal.path)
         if path is None or goal.dev != self._root.dev:
             return False
@@ -99,7 +99,7 @@ class Crossing:
         return link, goal.path, goal.dev
 
     def enter(self, path: bytes, dev: int, ino: int) -> bool:
-        """Return whether a directory in one outside the root has not been read yet.
+        """Return whether a directory below one outside the root is still unread.
 
         Args:
             path: its name in the dataset.
@@ -112,7 +112,7 @@ class Crossing:
         return target == path
 
     def settle(self, survey: Survey, make_rows: MakeRows) -> Survey:
-        """Return a survey with the targets of all links, and what they pass outside.
+        """Return a survey with the targets of links, and the names they pass outside.
 
         Args:
             survey: without links.
@@ -151,7 +151,7 @@ class Crossing:
         )
 
     def _unlisted(self, survey: Survey, hops: Iterable[bytes]) -> set[bytes]:
-        """Return the hops that are no names of the dataset."""
+        """Return the hops that are not names of the dataset."""
         inside = {hop: below(self._root.path, hop) for hop in hops}
         listed = survey.listed({path for path in inside.values() if path is not None})
         return {hop for hop, path in inside.items() if path not in listed}

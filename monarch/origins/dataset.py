@@ -1,4 +1,4 @@
-"""A dataset and its index: loaded from a fresh index file, else made by a scan."""
+"""A dataset and its index: loaded from a fresh index file, or made by a scan."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ log = logging.getLogger("monarch.index")
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset root, the patterns of its names, and where an index of it may be.
+    """A dataset root, the patterns of its names, and the places of its index.
 
     Attributes:
-        index_file: given by the user.
-        saved: the indexes that earlier scans have left; None: not to be used.
-        given: the names that users gave it, if these are not its path.
+        index_file: the index file configured by the user.
+        saved: the indexes saved by earlier scans; None: not to be used.
+        given: its configured names, if they differ from its path.
     """
 
     path: str
@@ -64,26 +64,26 @@ class Dataset:
 
     @classmethod
     def of(cls, named: Named, saved: SavedIndexes | None) -> Dataset:
-        """Return a dataset as users have named it."""
+        """Return a dataset as configured by users."""
         file = Path(named.index) if named.index else None
         parts = named.path, named.patterns, named.aliases, file, saved
         return cls(*parts, given=named.given)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return what to call it in messages."""
+        """The names used in messages."""
         return self.given or (self.path,)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexKey:
-    """By what the saved index of a dataset is found."""
+    """The key of the saved index of a dataset."""
 
     dataset: Dataset
     root: bytes
 
     def forget(self) -> None:
-        """Remove the saved index, if there may be one."""
+        """Remove the saved index, if it exists."""
         if self.dataset.saved is not None:
             self.dataset.saved.drop(self.root, self.dataset.patterns)
 
@@ -93,9 +93,9 @@ class Indexed:
     """A dataset with its index.
 
     Attributes:
-        provisional: directories were compared with the root, but files were not: they
-            may have other attributes than the index tells.
-        scanned: this process has made the index.
+        provisional: directories were compared with the root, but files were not: their
+            attributes may differ from the index.
+        scanned: whether this process has made the index.
         shared: the block of the index, if another root of the job has Files of it.
     """
 
@@ -108,7 +108,7 @@ class Indexed:
 
     @property
     def block(self) -> Block:
-        """Return the index block for the catalog of a job."""
+        """The index block for the catalog of a job."""
         return self.shared or self.index.block
 
     def mapped(self) -> MappedRoot:
@@ -132,10 +132,10 @@ class Indexed:
         )
 
     def as_of_earlier(self) -> Indexed:
-        """Return the index for programs that ran before the Catalog was ready.
+        """Return the index for programs that started before the Catalog was ready.
 
-        What these have changed on the root's file system is known; of others that links
-        lead to, a File has to be compared first.
+        Their changes on the root's file system are known. Files on other file systems,
+        which links lead to, must be compared first.
         """
         others = set(self.block.devices()) - {self.root.dev}
         return replace(self, provisional=True) if others else self
@@ -153,7 +153,7 @@ class Indexed:
 
     @property
     def key(self) -> IndexKey:
-        """Return the key of the saved index."""
+        """The key of the saved index."""
         return IndexKey(self.dataset, self.root.path)
 
     def save(self) -> None:
@@ -170,7 +170,7 @@ def save_all(indexed: Sequence[Indexed]) -> None:
 
 
 def forget_indexes(stale: Sequence[IndexKey]) -> None:
-    """Remove the saved indexes of datasets of which files have changed."""
+    """Remove the saved indexes of datasets whose files have changed."""
     for one in stale:
         one.forget()
 
@@ -190,8 +190,8 @@ def scan(
     """Scan all names below a root that the patterns select.
 
     Args:
-        behind: called before `progress` with the link behind which there are more names
-            than in the root, if there is one.
+        behind: called before `progress` with the link that adds more names than the
+            root itself, or b"".
     """
     selection = selection_of(patterns)
     started_ns = time.time_ns()
@@ -272,7 +272,7 @@ def prepare_index(
 
 
 def share_indexed(indexed: Sequence[Indexed]) -> list[Indexed]:
-    """Return the datasets of a job, in which each File belongs to one of them."""
+    """Return the datasets of a job, so that each File belongs to only one of them."""
     blocks = share_files([one.index.block for one in indexed])
     return [
         one if block is one.index.block else replace(one, shared=block)
@@ -285,8 +285,8 @@ class _Preparation:
     """The ways to get the index of a dataset.
 
     Attributes:
-        expected: the names of an index that is stale.
-        behind: a link behind which there are more names than in the root.
+        expected: the number of names in a stale index.
+        behind: a link that adds more names than the root itself.
     """
 
     dataset: Dataset
@@ -297,7 +297,7 @@ class _Preparation:
     behind: str = ""
 
     def given(self, warn: Callable[[str], None]) -> RootIndex | None:
-        """Return the index of the file that the user has given."""
+        """Return the index from the user's index file."""
         file = self.dataset.index_file
         if file is None:
             return None
@@ -310,7 +310,7 @@ class _Preparation:
         return index
 
     def saved(self) -> RootIndex | None:
-        """Return the index that an earlier scan has left."""
+        """Return the index saved by an earlier scan."""
         saved, patterns = self.dataset.saved, self.dataset.patterns
         if saved is None:
             return None
@@ -352,9 +352,9 @@ class _Preparation:
 
 
 def empty_index(dataset: Dataset) -> Indexed:
-    """Return an index without any File, for a root that does not respond.
+    """Return an index without Files, for a root that does not respond.
 
-    No directory has its identity, so that every process ignores the root.
+    No directory has its identity, so every process ignores the root.
     """
     path = os.path.abspath(os.fsencode(dataset.path))
     root = OriginRoot(path, path, dev=0, ino=0)

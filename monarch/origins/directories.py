@@ -1,4 +1,4 @@
-"""A directory that a scan reads: its place, the results for its names, its Listing."""
+"""A directory read by a scan: its place, the results for its names, its Listing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monarch.catalog.links import join
 from monarch.catalog.survey import ROW, Listing
 
 NAME_BYTES_MAX = 255
-"""Longest name that readdir() gives; some FUSE servers have longer ones."""
+"""The longest name that readdir() returns; some FUSE servers have longer ones."""
 
 
 @dataclass(slots=True)
@@ -21,9 +21,9 @@ class Batch:
     """The results for some names of one directory.
 
     Attributes:
-        place: the number of names that the directory has given before.
-        links: those of the names that are links.
-        directories: those that are directories, with their inodes.
+        place: the number of earlier names of the directory.
+        links: the names that are links.
+        directories: the names that are directories, with their inodes.
     """
 
     place: int
@@ -37,9 +37,9 @@ class Place(NamedTuple):
     """A directory to read.
 
     Attributes:
-        path: its name in the dataset, by which patterns judge; empty for the root.
+        path: its name in the dataset, to which patterns apply; empty for the root.
         real: the real path.
-        dev: the device on which the names in it must be.
+        dev: the device on which its names must be.
         chain: real paths of the directories with the links that led out of the root.
         top: the first of these links.
     """
@@ -61,8 +61,8 @@ class OpenDirectory:
     """A directory that is being read; the last task that uses it closes it.
 
     Attributes:
-        names: how many it has given so far.
-        named: it is not read, only some names in it are looked up.
+        names: the number of names read so far.
+        named: whether it is not read, and only some of its names are looked up.
     """
 
     at: Place
@@ -77,7 +77,7 @@ class OpenDirectory:
 def listing_of(directory: OpenDirectory) -> Listing:
     """Return the names of a directory, sorted.
 
-    One that changes while it is read may give a name twice.
+    A directory that changes during the read may return a name twice.
     """
     batches = sorted(directory.batches, key=lambda batch: batch.place)
     names = [name for batch in batches for name in batch.names]

@@ -1,8 +1,8 @@
-"""Index files: the index of a root is saved, read, and compared with its root.
+"""Index files: saving and reading the index of a root, and comparing it with the root.
 
-The file is the block as ``layout.h`` describes it, then two lines of text: a checksum
-of the block's header and of the second line, and a JSON object with the root's path,
-the patterns and the counts of unmanaged names. The block's own digest covers the rest.
+The file is the block described in ``layout.h``, then two lines of text: a checksum of
+the block's header and of the second line, and a JSON object with the root's path, the
+patterns and the counts of unmanaged names. The block's own digest covers the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BATCH_DIRECTORIES = 256
 # Some file systems store times in units of one or two seconds: a name that changed
 # so shortly before the scan may have changed again with the same time.
 COARSE_NS = 2_000_000_000
-# Entries that are compared if another node has just made the index.
+# The number of compared Entries if another node has just made the index.
 SAMPLE = 8
 
 
@@ -60,7 +60,7 @@ class RootIndex:
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """What the first and last bytes of an index file describe."""
+    """The data in the first and last bytes of an index file."""
 
     root: bytes
     patterns: Patterns
@@ -74,7 +74,7 @@ def save_index(
     """Write an index file; return its size.
 
     Args:
-        mode: of the file; None: that of the process's umask.
+        mode: the mode of the file; None: according to the process's umask.
         durable: see whole_file().
     """
     if mode is None:
@@ -89,7 +89,7 @@ def save_index(
 
 
 def read_index(file: Path) -> RootIndex:
-    """Read an index file and verify it, because anyone may have written it.
+    """Read an index file and verify it, because any user may have written it.
 
     Raises:
         IndexUnusableError: the file is not an index file, or is damaged.
@@ -118,7 +118,7 @@ def read_index(file: Path) -> RootIndex:
 
 
 def read_summary(file: Path) -> IndexSummary:
-    """Read what an index file describes, without its Entries.
+    """Read the summary of an index file, without its Entries.
 
     Raises:
         IndexUnusableError: it is not an index file of this version, or is damaged.
@@ -297,7 +297,7 @@ def _first_mismatch(
     block: Block, root: OriginRoot, threads: int, progress: Count | None
 ) -> _Mismatch | None:
     devices = find_outside(block, root, threads).devices
-    # Of directories that links only pass, the names do not matter.
+    # The names in directories that links only pass do not matter.
     passed = block.hop_start + int(block.header["holder_count"])
     directories = [entry for entry in block.directories() if entry < passed]
     links = _links(block, _is_close(block, directories))
@@ -328,7 +328,7 @@ def _first_mismatch(
 
 
 def _is_close(block: Block, directories: list[int]) -> bool:
-    """Return whether a directory changed too shortly before the scan to be sure."""
+    """Return whether a directory changed too close to the scan for coarse times."""
     records = block.entries[directories]
     since = int(block.header["scanned_ns"]) - COARSE_NS
     times = np.maximum(records["mtime_ns"], records["ctime_ns"])
@@ -339,7 +339,7 @@ def _links(block: Block, all_of_them: bool) -> list[int]:
     """Return the links that are resolved without the origin.
 
     Args:
-        all_of_them: also those in directories whose times are compared.
+        all_of_them: whether to include links in directories whose times are compared.
     """
     modes, targets = block.modes(), block.entries["target"]
     found = (modes & 0o170000 == stat.S_IFLNK) & (targets != NONE32)
@@ -350,7 +350,7 @@ def _links(block: Block, all_of_them: bool) -> list[int]:
 
 
 def _led_elsewhere(block: Block, fd: int, links: list[int]) -> Iterator[_Mismatch]:
-    """Yield directories of links whose target is another one than at the scan."""
+    """Yield directories of links whose target has changed since the scan."""
     for link in links:
         path, target = block.path(link), int(block.entries["target"][link])
         try:

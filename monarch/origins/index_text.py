@@ -1,4 +1,4 @@
-"""What users read about an index: links, names that are left out, and why."""
+"""Texts about an index for users: links, and names left out with the reasons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monarch.units import format_count
 
 
 def doubts_of(index: RootIndex) -> list[str]:
-    """Return a sentence for each thing that may not be meant, such as no file."""
+    """Return a sentence for each result that may be unintended, such as no file."""
     root, refused = shown(index.root), index.refused
     excluded = index.unmanaged.get(Unmanaged.EXCLUDED, 0)
     others = {reason for reason, count in index.unmanaged.items() if count}
@@ -52,10 +52,10 @@ def reasons_text(unmanaged: Mapping[Unmanaged, int]) -> str:
 
 
 def links_text(indexes: Sequence[RootIndex]) -> str:
-    """Return how many names are links, how many leave the datasets, how many fail.
+    """Return the numbers of links, of those leaving the datasets, and of failed ones.
 
     Returns:
-        Nothing without links.
+        "" without links.
     """
     found = [count_links(index.block) for index in indexes]
     links = sum(one.links for one in found)
@@ -75,7 +75,7 @@ def known_links(path: str, patterns: Patterns, saved: SavedIndexes) -> str:
     """Return the links of a dataset at its last scan, without a new scan.
 
     Returns:
-        Nothing if it has not been scanned, or has no links.
+        "" if it has not been scanned, or has no links.
     """
     try:
         root = os.path.realpath(os.fsencode(path), strict=True)

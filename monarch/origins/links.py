@@ -1,8 +1,8 @@
-"""Where symbolic links lead, found with one lstat for each name that they pass.
+"""Resolution of symbolic links, with one lstat for each name that they pass.
 
-The steps are those of path_resolution(7). For each link the kernel would ask again for
-all that stands on the way; this asks once, however many links pass the same names.
-Where the kernel may refuse to follow a link, it is asked itself.
+The steps are those of path_resolution(7). The kernel would look up all names on the way
+again for each link; this code looks up each name once, however many links pass it.
+Where the kernel may refuse to follow a link, the kernel itself resolves it, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 class _Hop(NamedTuple):
-    """A name that links pass; ``text`` is that of a link."""
+    """A name that links pass; ``text`` is the target text of a link."""
 
     found: Found
     mode: int
@@ -43,10 +43,10 @@ class _Hop(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """Where the first names of a link lead, and what they pass.
+    """The directory that the first names of a link lead to, and the names passed.
 
     Attributes:
-        guarded: the kernel may refuse to go this way.
+        guarded: the kernel may refuse to follow this way.
     """
 
     real: bytes
@@ -62,7 +62,7 @@ class _Device(NamedTuple):
 
 
 class Resolver:
-    """Resolves links for several threads; results are kept.
+    """Resolves links for several threads, with a cache of results.
 
     Args:
         fd: any open directory, for calls with absolute paths.
@@ -76,13 +76,13 @@ class Resolver:
         self._refuses = _has_refusing_mount()
 
     def hop(self, path: bytes) -> Found:
-        """Return the metadata of a name that a link has passed."""
+        """Return the metadata of a name passed by a link."""
         hop = self._look(path)
         assert not isinstance(hop, OSError)
         return hop.found
 
     def hop_goal(self, path: bytes) -> bytes | None:
-        """Return the real path of the target of a hop, if that is a link."""
+        """Return the real path of the target of a hop, if the hop is a link."""
         hop = self._look(path)
         if isinstance(hop, OSError) or hop.text is None:
             return None
@@ -92,7 +92,7 @@ class Resolver:
     def follow(
         self, fd: int, here: bytes, names: Sequence[bytes]
     ) -> list[Goal | Unmanaged | None]:
-        """Return where the links with these names in an open directory lead.
+        """Return the goals of the links with these names in an open directory.
 
         Args:
             here: the real path of the directory.
@@ -123,7 +123,7 @@ class Resolver:
     def _goals(
         self, here: bytes, head: bytes, last: Sequence[bytes], depth: int = 0
     ) -> list[Goal | Unmanaged]:
-        """Resolve paths that differ in their last name only."""
+        """Resolve paths that differ only in their last name."""
         way = self._way(here, head)
         if isinstance(way, Unmanaged):
             return [way] * len(last)
@@ -132,7 +132,7 @@ class Resolver:
         return [
             self._directory(way, name)
             if name in _HERE
-            # A step of its own for each name that is a link.
+            # A separate step for each name that is a link.
             else self._end(way, name, next(found), depth)
             for name in last
         ]
@@ -201,7 +201,7 @@ class Resolver:
         return Unmanaged.LINK_PSEUDO if device and device.pseudo else goal
 
     def _way(self, here: bytes, head: bytes) -> _Way | Unmanaged:
-        """Walk the first names of a path; all of them must be directories."""
+        """Resolve the first names of a path; all of them must be directories."""
         key = (b"" if head.startswith(b"/") else here, head)
         way = self._ways.get(key)
         if way is None:
@@ -272,7 +272,7 @@ def fault_of(error: OSError) -> Unmanaged:
 
 
 def _split(found: Records) -> list[Found | OSError]:
-    """Return each of the names that were looked up, or its error."""
+    """Return the result of each looked-up name, or its error."""
     results: list[Found | OSError] = []
     for number, (status, dev) in enumerate(
         zip(found["status"].tolist(), found["dev"].tolist(), strict=True)
@@ -280,7 +280,7 @@ def _split(found: Records) -> list[Found | OSError]:
         if status:
             results.append(OSError(-status, os.strerror(-status)))
             continue
-        # A directory is judged by the device that it is on: links lead to mounts, too.
+        # Each name is compared with its own device, because links lead to mounts, too.
         _, kinds = native.make_rows(found[number : number + 1], dev)
         results.append(Found(found, number, ScanKind(kinds[0]), dev))
     return results
@@ -298,7 +298,7 @@ def _text_of(fd: int, name: bytes) -> bytes | Unmanaged | None:
 def _asked(
     fd: int, name: bytes, goal: Goal | Unmanaged | None
 ) -> Goal | Unmanaged | None:
-    """Return the goal if the kernel follows the link, too."""
+    """Return the goal if the kernel also follows the link to it."""
     if not isinstance(goal, Goal):
         return goal
     try:
@@ -310,7 +310,7 @@ def _asked(
 
 
 def _head(text: bytes) -> bytes:
-    """Return the part before the last name, with its slash."""
+    """Return the part before the last name, including the slash."""
     return text[: text.rfind(b"/") + 1]
 
 
@@ -320,7 +320,7 @@ def _last(text: bytes | Unmanaged | None) -> bytes:
 
 
 def _steps(text: bytes) -> list[bytes]:
-    """Return the names of a path, the first one last."""
+    """Return the names of a path, in reverse order."""
     return [name for name in text.split(b"/") if name not in (b"", b".")][::-1]
 
 

@@ -1,7 +1,7 @@
-"""The roots of a job, from datasets as users name them.
+"""The roots of a job, derived from the datasets that users name.
 
-A dataset is a directory, one file, a pattern of paths, or a list of paths. What lies in
-one directory is scanned once, whatever datasets it belongs to.
+A dataset is a directory, one file, a pattern of paths, or a list of paths. A directory
+is scanned once, whichever datasets it belongs to.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Configured(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A directory to scan, and which names in it belong to the datasets.
+    """A directory to scan, and the names in it that belong to the datasets.
 
     Attributes:
         path: the directory.
-        given: what users call it, for messages.
+        given: its names in the configuration, for messages.
         keys: the datasets, by their numbers in the configuration.
     """
 
@@ -53,7 +53,7 @@ class Named:
 
 @dataclass(slots=True)
 class _Group:
-    """The parts of datasets that lie in one directory."""
+    """The parts of datasets in one directory."""
 
     path: str
     members: list[Named] = field(default_factory=list)
@@ -74,10 +74,10 @@ def name_roots(datasets: Sequence[Configured], unusable: Sequence[str]) -> list[
     """Return the directories to scan for some datasets.
 
     Args:
-        unusable: paths, as literal_head() gives them, that are skipped.
+        unusable: paths, as returned by literal_head(), that are skipped.
 
     Raises:
-        UsageError: no such file or directory, or it cannot be combined.
+        UsageError: a path does not exist, or datasets cannot be combined.
     """
     named, apart = [], []
     for number, dataset in enumerate(datasets):
@@ -125,7 +125,7 @@ def _named(number: int, dataset: Configured) -> Named:
 def _some(
     number: int, dataset: Configured, folder: str, names: tuple[str, ...]
 ) -> Named:
-    """Return a directory of which only some names are wanted."""
+    """Return a directory of which only these names are wanted."""
     if dataset.aliases or dataset.index:
         raise UsageError(
             f"datasets[{number}].path: {dataset.path}: aliases and index are those of "
@@ -150,7 +150,7 @@ def _is_there(key: str, path: str, *, required: bool) -> bool:
 
 
 def _listed(key: str, path: str) -> tuple[str, tuple[str, ...]]:
-    """Return the directory that the paths of a list have in common, and their names."""
+    """Return the common directory of the paths of a list, and their names in it."""
     file = Path(path[len(LIST) :])
     try:
         if file.stat().st_size > LIST_BYTES_MAX:
@@ -179,7 +179,7 @@ def _listed(key: str, path: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _merged(named: Sequence[Named]) -> list[Named]:
-    """Return the outermost directories; others become parts of these."""
+    """Return the outermost directories, with the others as parts of these."""
     groups: dict[str, _Group] = {}
     reals = [os.path.realpath(one.path) for one in named]
     for real in reals:
@@ -221,7 +221,7 @@ def _with(first: Named, others: Sequence[Named]) -> Named:
     given = dict.fromkeys(text for one in (first, *others) for text in one.given)
     aliases = dict.fromkeys(text for one in (first, *others) for text in one.aliases)
     keys = tuple(key for one in (first, *others) for key in one.keys)
-    # The path of another one may be another name of the directory.
+    # The path of another dataset may be another name of the directory.
     names = [one.path for one in others if os.path.realpath(one.path) != one.path]
     same = [name for name in names if _same(name, first.path)]
     return replace(

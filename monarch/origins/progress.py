@@ -1,4 +1,4 @@
-"""The progress of a scan in one line: what is done, the rate, what is left."""
+"""The progress of a scan in one line: names done, the rate, and the time left."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Final, NamedTuple
 from monarch.units import format_count, format_duration
 
 LINE_CHARACTERS: Final = 80 - len("monarch: ")
-"""A longer line wraps on a terminal, and only its end tells how long it takes."""
+"""A longer line wraps on a terminal, and the time left is at its end."""
 PATH_CHARACTERS_MIN: Final = 6
 MILLION: Final = 1_000_000
 
 WINDOW_S: Final = 5.0
-"""The rate is that of the last seconds: an origin may become slow, or hang."""
+"""The rate is measured over the last seconds: an origin may become slow, or hang."""
 
 
 class Advance(NamedTuple):
-    """How many names of a scan are done, or directories of a comparison.
+    """The number of scanned names, or of compared directories.
 
     Attributes:
-        total: of the comparison, or of an earlier scan; 0: unknown.
-        compares: a saved index is compared with its root.
-        behind: a link behind which there are more names than in the root itself.
+        total: that of the comparison, or of an earlier scan; 0: unknown.
+        compares: whether a saved index is compared with its root.
+        behind: a link that adds more names than the root itself.
     """
 
     done: int
@@ -75,12 +75,12 @@ class ScanRate:
 
 
 def _short(count: int) -> str:
-    """Return a count in few characters: `12,000`, `1.23M`."""
+    """Return a count as a short text: `12,000`, `1.23M`."""
     return format_count(count) if count < MILLION else f"{count / MILLION:.2f}M"
 
 
 def scan_line(path: str, state: str) -> str:
-    """Return the line of a scan; of a long path its end is shown."""
+    """Return the line of a scan; a long path is shortened to its end."""
     line = f"scanning {path}: {state}"
     excess = len(line) - LINE_CHARACTERS
     if excess <= 0 or len(path) <= PATH_CHARACTERS_MIN:

@@ -1,6 +1,6 @@
-"""Compares Files with their origin whose index an earlier job has saved.
+"""Compares Files of a saved index with their origin.
 
-The times of directories do not show a file that was rewritten in its place.
+The times of directories do not reveal files that were rewritten in place.
 """
 
 import os
@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.int64]
 class Compared(NamedTuple):
     """The Files of a root that were compared, by their numbers in its block.
 
-    Those whose origin gives an error are in neither list: they may be what they were.
+    Files whose origin reports an error are in neither list: they may be unchanged.
     """
 
     same: Numbers
@@ -27,7 +27,7 @@ class Compared(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What distinguishes versions of a File, as the Catalog has it."""
+    """The attributes in the Catalog that distinguish versions of a File."""
 
     ino: int
     size: int
@@ -36,16 +36,15 @@ class Identity(NamedTuple):
 
 
 def is_same(known: Identity, found: os.stat_result) -> bool:
-    """Return whether a File is what the Catalog says: the comparison of Transfers."""
+    """Return whether a File matches the Catalog, by the comparison of Transfers."""
     now = Identity(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     return stat.S_ISREG(found.st_mode) and now == known
 
 
 def compare(root: bytes, block: Block, numbers: Sequence[int]) -> Compared:
-    """Compare some Files by one request for each, by its first name.
+    """Compare some Files with one request for each, by its first name.
 
-    Other names of a File lead to the same inode, or the times of a directory have
-    changed.
+    Its other names lead to the same inode, or the times of a directory have changed.
 
     Args:
         root: the realpath of the root.

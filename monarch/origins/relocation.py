@@ -1,7 +1,7 @@
-"""An index on another machine, or after another mount: what is outside the root there.
+"""Adapts an index to another machine or mount: device numbers, names outside the root.
 
 Each node numbers the devices of shared file systems in its own way, and the directories
-and links that lead to these may be on its own file system.
+and links on the way to them may be on its own file system.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Numbers = npt.NDArray[np.int64]
 
 
 class IndexUnusableError(MonarchError):
-    """An index file is damaged or stale, for the reason in the text."""
+    """An index file is damaged or stale; the text contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What an index has outside its root, as this machine shows it.
+    """The names of an index outside its root, on this machine.
 
     Attributes:
         hops: the Entries of directories and links that links pass.
         found: their metadata here.
-        devices: the number of each device of the index → that of this machine.
+        devices: device numbers of the index → those of this machine.
     """
 
     hops: Numbers
@@ -45,10 +45,10 @@ class Outside:
 
 
 def find_outside(block: Block, root: OriginRoot, threads: int = 16) -> Outside:
-    """Look up what an index has outside its root.
+    """Look up the names of an index outside its root.
 
     Raises:
-        IndexUnusableError: it is missing here, or something else.
+        IndexUnusableError: a name is missing here, or is another object.
     """
     hops = np.arange(block.hop_start, len(block.entries))
     outer = np.arange(block.name_count, block.hop_start)
@@ -87,10 +87,10 @@ def _look(block: Block, root: OriginRoot, places: Numbers, threads: int) -> Reco
 
 
 def _check(block: Block, places: Numbers, found: Records, same_inodes: int) -> None:
-    """Raise IndexUnusableError if a place is missing, or something else.
+    """Raise IndexUnusableError if a place is missing, or is another object.
 
     Args:
-        same_inodes: the number of the first places whose inodes have to be the same.
+        same_inodes: the number of first places whose inodes must be the same.
     """
     missing = np.flatnonzero(found["status"])
     if len(missing):
@@ -106,10 +106,10 @@ def _check(block: Block, places: Numbers, found: Records, same_inodes: int) -> N
 
 
 def relocate(block: Block, root: OriginRoot, threads: int = 16) -> None:
-    """Give an index the device numbers, and the inodes of hops, of this machine.
+    """Set device numbers and the inodes of hops in an index to those of this machine.
 
     Raises:
-        IndexUnusableError: links lead to what is not there.
+        IndexUnusableError: links lead to names that do not exist, or differ here.
     """
     here = find_outside(block, root, threads)
     rows, _ = native.make_rows(here.found, 0)

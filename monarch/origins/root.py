@@ -14,10 +14,10 @@ from monarch.errors import UsageError, shown
 
 @dataclass(frozen=True, slots=True)
 class OriginRoot:
-    """A dataset root: the path that the user gave, and its realpath.
+    """A dataset root: the path from the user, and its realpath.
 
     Attributes:
-        unstable: the inode numbers of files may change.
+        unstable: whether the inode numbers of files may change.
     """
 
     given: bytes
@@ -28,7 +28,7 @@ class OriginRoot:
 
     @property
     def responds(self) -> bool:
-        """Return whether the directory responded; requests below it may hang if not."""
+        """Whether the directory responded; if not, requests below it may hang."""
         return self.ino != 0
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ def _past_link(path: bytes) -> bytes | None:
     names = [name for name in path.split(b"/") if name]
     here = b""
     for number, name in enumerate(names):
-        if name == b"..":  # `here` contains no link, so its text gives the parent
+        if name == b"..":  # `here` contains no link, so its text has the parent
             here = os.path.dirname(here)
             continue
         try:
@@ -68,7 +68,7 @@ def _past_link(path: bytes) -> bytes | None:
 def stands_above(paths: Iterable[bytes]) -> tuple[tuple[int, int], ...]:
     """Return the (dev, ino) of each directory and link that these paths pass.
 
-    The inode number is 0 where it may change.
+    The inode number is 0 if it may change.
     """
     found: dict[tuple[int, int], None] = {}
     for path in {here for given in paths for here in _upwards(given)}:

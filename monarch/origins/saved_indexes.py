@@ -1,8 +1,8 @@
-"""The indexes that scans leave for later jobs, in the user's state directory.
+"""The indexes that scans save for later jobs, in the user's state directory.
 
-Each is an index file as `monarch index` makes it, named by the root, the patterns and
-the rights of the scan. A job that loads one has compared all directories with it, but
-no files.
+Each is an index file as written by `monarch index`; its name is derived from the root,
+the patterns and the rights of the scan. A job that loads one has compared all
+directories with it, but no files.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class SavedIndexes:
     """The saved indexes of one user.
 
     Attributes:
-        folder: need not exist.
+        folder: the directory of the files, which need not exist.
     """
 
     folder: Path
 
     def load(self, root: bytes, patterns: Patterns) -> RootIndex:
-        """Return the index that a scan of this process's rights has left.
+        """Return the index saved by a scan with this process's rights.
 
         Raises:
-            IndexUnusableError: there is none that can be read.
+            IndexUnusableError: none exists that can be read.
         """
         file = self._file(root, patterns)
         index = read_index(file)
@@ -80,7 +80,7 @@ class SavedIndexes:
         return index
 
     def note_use(self, root: bytes, patterns: Patterns) -> None:
-        """Make an index that is used the last one to be removed."""
+        """Mark an index as just used, so that it is removed last."""
         try:
             self._kept.note_use(self._file(root, patterns))
         except OSError as error:
@@ -105,14 +105,14 @@ class SavedIndexes:
         return True
 
     def drop(self, root: bytes, patterns: Patterns) -> None:
-        """Remove an index because files have changed, which directories do not show."""
+        """Remove an index because of changed files, which directories do not show."""
         try:
             self._file(root, patterns).unlink(missing_ok=True)
         except OSError as error:
             log.debug("index not removed reason=%s", error.strerror)
 
     def listed(self) -> list[SavedIndex]:
-        """Return the saved indexes that this version can read, the last used first."""
+        """Return the readable indexes of this version, most recently used first."""
         found = []
         for file, status in self._kept.by_use():
             try:

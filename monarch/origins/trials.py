@@ -1,4 +1,4 @@
-"""Tries codecs on pieces of the user's own files: how far they shrink, how fast."""
+"""Tries codecs on pieces of the user's files: their compression ratio and speed."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ READERS: Final = 8
 READ_S: Final = 2.0
 """No further piece is read after this time."""
 READ_MAX_S: Final = 2.5
-"""What has not come by then is not waited for: an origin may hang."""
+"""Later pieces are not waited for: an origin may hang."""
 EACH_S: Final = 2.0
-"""How long a codec is tried at most, in processor time: all are tried on the same
-pieces, as far as this suffices."""
+"""The longest trial of a codec, in processor time: all are tried on the same pieces,
+as far as this suffices."""
 PIECES_LEAST: Final = 8
 TRIERS_MAX: Final = 8
 """Threads that try codecs."""
 TRY_MAX_S: Final = 30.0
-"""After this time on a busy node a codec counts as one that cannot be tried."""
+"""After this time, on a busy node, a codec counts as one that cannot be tried."""
 WOBBLE: Final = 3.0
-"""A measured rate that differs from the usual one by less says nothing of the codec."""
+"""A measured rate that differs from the usual one by less is not significant."""
 DICTIONARY_BYTES: Final = 112 << 10
-"""What zstd's own trainer makes by default."""
+"""The default size of zstd's own trainer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """What was read of a sample, in its order.
+    """The pieces of a sample that were read, in its order.
 
     Attributes:
         weights: the share of the dataset that each represents.
-        failed: pieces that could not be read.
-        read_s: how long reading took.
-        files: of which File each is, by number.
-        busy_s: how long each was read, added up.
+        failed: the number of pieces that could not be read.
+        read_s: the duration of the whole reading.
+        files: the File of each piece, by number.
+        busy_s: the sum of the durations of all reads.
     """
 
     bytes_of: Sequence[bytes]
@@ -65,22 +65,22 @@ class Pieces:
 
     @property
     def total_bytes(self) -> int:
-        """Return what all pieces have together."""
+        """The bytes of all pieces together."""
         return sum(map(len, self.bytes_of))
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a codec has made of a sample.
+    """The results of a codec on a sample.
 
     Attributes:
-        ratio: plain bytes by stored bytes, of the whole dataset as far as the sample
-            tells. Pieces that hardly shrink count as they are.
-        pack_bytes_per_s: plain bytes compressed by one thread, in its CPU time.
-        unpack_s_per_byte: to decompress, by plain byte; pieces stored as they are
-            take none.
-        raw_share: of the bytes that are stored as they are.
-        pieces: on how many it was tried.
+        ratio: plain bytes by stored bytes, estimated for the whole dataset. Pieces
+            that hardly shrink count as stored uncompressed.
+        pack_bytes_per_s: plain bytes compressed per second of one thread's CPU time.
+        unpack_s_per_byte: decompression time per plain byte; pieces stored
+            uncompressed take none.
+        raw_share: the share of bytes that are stored uncompressed.
+        pieces: the number of pieces on which it was tried.
     """
 
     codec: Codec
@@ -91,7 +91,7 @@ class Trial:
     pieces: int
 
     def candidate(self, file_bytes: float) -> Candidate:
-        """Return it as measured, for files of this mean size."""
+        """Return the measured rates, for files of this mean size."""
         return Candidate(
             str(self.codec),
             self.ratio,
@@ -102,9 +102,9 @@ class Trial:
     def steady(self, file_bytes: float) -> Candidate:
         """Return it with rates that are the same in each trial of the same files.
 
-        The ratio always is. Rates change with what else the node does, so those that
-        are usual for the codec take their place. The rate of decompression counts as
-        measured where it is far from usual, as it is for tiny files.
+        The ratio always is. Rates depend on the load of the node, so the usual rates
+        of the codec replace them. The measured rate of decompression is kept if it is
+        far from usual, as it is for tiny files.
         """
         measured = self.candidate(file_bytes)
         if self.codec not in USUAL_RATES:
@@ -119,7 +119,7 @@ class Trial:
 def read_pieces(inventory: Inventory, sample: Sample) -> Pieces:
     """Read the pieces of a sample until the time is over.
 
-    Those that cannot be read are counted and passed over.
+    Pieces that cannot be read are counted and skipped.
     """
     began = time.monotonic()
     places = list(zip(sample.files, sample.offsets, sample.lengths, strict=True))
@@ -158,7 +158,7 @@ def _read(path: bytes, offset: int, length: int) -> bytes:
     except OSError:
         return b""
     try:
-        # Else the kernel reads more than this piece.
+        # Otherwise the kernel reads more than this piece.
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         return os.pread(fd, length, offset)
     except OSError:
@@ -170,10 +170,10 @@ def _read(path: bytes, offset: int, length: int) -> bytes:
 def try_codecs(
     pieces: Pieces, codecs: Iterable[Codec], seconds: float = EACH_S
 ) -> tuple[list[Trial], dict[Codec, str]]:
-    """Try codecs, as many at the same time as there are processors.
+    """Try codecs in parallel, at most one per processor.
 
     Returns:
-        A Trial of each codec that could be tried; and why the others could not.
+        A Trial of each codec that could be tried, and the reasons for the others.
     """
     wanted = tuple(codecs)
     found: dict[Codec, Trial | str] = {}
@@ -197,7 +197,7 @@ def try_codecs(
 
 
 def _try_codec(pieces: Pieces, codec: Codec, seconds: float) -> Trial | str:
-    """Try a codec; return why it cannot be tried otherwise."""
+    """Try a codec; if it cannot be tried, return the reason."""
     if codec_library(codec) is None:
         return "its library is not installed on this node"
     if codec.dictionary:
@@ -209,7 +209,7 @@ def _try_codec(pieces: Pieces, codec: Codec, seconds: float) -> Trial | str:
 
 
 def train(pieces: Sequence[bytes]) -> bytes | None:
-    """Return a dictionary for small similar files; None: there is nothing to learn."""
+    """Return a dictionary for small similar files; None if training fails."""
     import zstandard
 
     size = min(DICTIONARY_BYTES, sum(map(len, pieces)) // 10)
@@ -220,7 +220,7 @@ def train(pieces: Sequence[bytes]) -> bytes | None:
 
 
 def _try_dictionary(pieces: Pieces, codec: Codec, seconds: float) -> Trial | str:
-    """Train on one half of the pieces and try on the other, which it has not seen."""
+    """Train on one half of the pieces and try the codec on the other half."""
     if pieces.total_bytes > DICTIONARY_FILES_MAX_BYTES * len(pieces):
         return "files are too large to share a dictionary"
     dictionary = train(pieces.bytes_of[::2])

@@ -1,8 +1,8 @@
 """A parallel walk of a directory tree, with many metadata requests at a time.
 
-It costs the origin the reading of each directory and one lstat of each name. Whether a
-file may be read is asked only where that costs no request: over a network the mode does
-not tell, because servers squash and map ids, and have access lists of their own.
+It costs the origin one read of each directory and one lstat of each name. Read
+permission is checked only where that costs no request: over a network the mode is not
+conclusive, because servers squash and map ids, and have access lists of their own.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from monarch.origins.root import OriginRoot
 BATCH_NAMES = 64
 """Names that a thread looks up at a time, so that threads share a large directory."""
 LOOK_NS: Final = 20_000_000
-"""How long a thread looks names up before it shares them with idle ones.
+"""How long a thread looks up names before it shares them with idle threads.
 
-Where directories are read with the metadata of their names, these are at hand for a
-moment, for some clients only to the thread that has read them."""
+If directories are read with the metadata of their names, these are cached for a moment,
+by some clients only for the thread that has read them."""
 PROGRESS_SECONDS = 0.25
 REFUSED_MAX: Final = 3
 
@@ -50,7 +50,7 @@ _UNMANAGED = {
 }
 Task = Callable[[], None]
 Count = Callable[[int], None]
-"""Takes the number of names, or of directories, so far."""
+"""A function of the number of names, or of directories, so far."""
 
 
 class Walk:
@@ -81,7 +81,7 @@ class Walk:
 
     @property
     def attrs(self) -> Records:
-        """Return the attribute records to which the rows refer."""
+        """The attribute records to which the rows refer."""
         return np.array(list(self._attrs), ATTR)
 
     def run(self, threads: int, progress: Count | None = None) -> None:
@@ -117,7 +117,7 @@ class Walk:
                 progress(self.entries)
 
     def largest_link(self) -> bytes:
-        """Return a link behind which there are more names than in the root, or none."""
+        """Return a link that adds more names than the root itself, or b""."""
         with self._change:
             own = self.entries - self._behind.total()
             links = self._behind.most_common(1)
@@ -147,7 +147,7 @@ class Walk:
                 self._idle += 1
                 self._change.wait()
                 self._idle -= 1
-            # Last in, first out: finish open directories before others are opened.
+            # Last in, first out: finish open directories before opening others.
             return self._tasks.pop() if self._tasks and not self._over() else None
 
     def _over(self) -> bool:
@@ -159,12 +159,12 @@ class Walk:
                 self.unmanaged[reason] += names
 
     def _fail(self, path: bytes, error: OSError) -> None:
-        """Leave a name to the origin, since it could not be read."""
+        """Leave a name to the origin because it could not be read."""
         self._count(_fault(error))
         self._refuse(path, error.errno or errno.EIO)
 
     def _refuse(self, path: bytes, code: int) -> None:
-        """Note a name that cannot be read; the first ones are reported."""
+        """Count a name that cannot be read; store the first ones for the report."""
         with self._change:
             self.refusals += 1
             if len(self.refused) < REFUSED_MAX:
@@ -172,7 +172,7 @@ class Walk:
 
     def _list(self, at: Place) -> None:
         """Read the names of a directory, and look them up with the other threads."""
-        # Relative to the root: its own path may be long, or not reachable.
+        # Relative to the root, whose own path may be long, or not reachable.
         name = at.real if at.chain else at.path or b"."
         try:
             fd = os.open(
@@ -242,7 +242,7 @@ class Walk:
         return kind in (_DT_DIR, _DT_LNK)
 
     def _share(self, directory: OpenDirectory, names: list[bytes], place: int) -> None:
-        """Look up names, and leave some to idle threads if that takes long."""
+        """Look up names, and leave some to idle threads if this takes long."""
         done = 0
         while done < len(names) and not (done and self._has_idle()):
             done += self._look(directory, names[done:], place + done, LOOK_NS)
@@ -263,7 +263,7 @@ class Walk:
     ) -> None:
         done = 0
         try:
-            # Each look is short, so that the count moves where lookups are slow.
+            # Each call is short, so that the count advances even if lookups are slow.
             while done < len(names):
                 done += self._look(directory, names[done:], place + done, LOOK_NS)
         finally:
@@ -320,9 +320,9 @@ class Walk:
         return batch
 
     def _unreadable(self, found: Records, dev: int, *, named: bool) -> Any:
-        """Return which of these names cannot be read, where that is known."""
+        """Return a mask of the names that are known to be unreadable."""
         failed = found["status"] != 0
-        if not named:  # a name that was read may have gone since
+        if not named:  # a name that was listed may have been removed since
             failed &= found["status"] != -errno.ENOENT
         if not self._local[dev]:
             return failed
@@ -330,7 +330,7 @@ class Walk:
         return failed | (files & (found["status"] == 0) & (found["readable"] == 0))
 
     def _keeps(self, batch: Batch, place: int, kind: ScanKind) -> bool:
-        """Return whether a name that is no file is catalogued."""
+        """Return whether a name that is not a file is catalogued."""
         path = batch.names[place]
         if kind is ScanKind.DIRECTORY:
             batch.directories.append((path, int(batch.rows["ino"][place])))
@@ -347,7 +347,7 @@ class Walk:
             self._leave(directory)
 
     def _follow(self, directory: OpenDirectory, links: list[bytes]) -> None:
-        """Note where links lead, and read the directories outside to which they do."""
+        """Record the goals of links, and queue directories outside the root."""
         at = directory.at
         names = [os.path.basename(link) for link in links]
         goals = self.crossing.resolver.follow(directory.fd, at.real, names)
@@ -365,7 +365,7 @@ class Walk:
         self._push([partial(self._list, place) for place in places])
 
     def rows(self, found: Records, dev: int) -> tuple[Records, Any]:
-        """Return the rows of names, with the walk's numbers of attributes."""
+        """Return the rows of names, with the attribute numbers of this walk."""
         rows, kinds = native.make_rows(found, dev)
         numbers = np.zeros(len(found), np.uint32)
         for place in np.unique(rows["attr"]).tolist():
@@ -405,7 +405,7 @@ class Walk:
 
 
 def _fault(error: OSError) -> Unmanaged:
-    """Return whether a name is not for this process, or could not be read this time."""
+    """Return UNREADABLE if access was refused, otherwise FAILED."""
     refused = error.errno in (errno.EACCES, errno.EPERM)
     return Unmanaged.UNREADABLE if refused else Unmanaged.FAILED
 

@@ -1,6 +1,6 @@
-"""Which nodes keep and own each unit, and the order of requests for it.
+"""The nodes that keep and own each unit, and the order of requests for it.
 
-A unit is what is placed as one: a small File, or an Extent of a large one.
+A unit is placed as a whole: a small File, or an Extent of a large one.
 """
 
 from monarch.placement.placement import Copies, Mode, Node, Placement

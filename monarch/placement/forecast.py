@@ -1,4 +1,4 @@
-"""What a Placement means: what each node keeps, and what is read from the Origin."""
+"""The effects of a Placement: the contents of each node, and reads from the Origin."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from monarch.placement.units import Bytes, Units
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one node keeps of a dataset.
+    """The part of a dataset that one node keeps.
 
     Args:
         held_files: the Files that it keeps whole.
         part_files: the large Files of which it keeps some Extents.
         held_bytes: the sum of the sizes of both.
-        room_bytes: what they take of the Tiers.
-        owned_files: those that get another owner if this node is lost; of a large File
-            it may own some Extents only.
-        only_here_bytes: what is then read from the Origin again.
+        room_bytes: the bytes that they take in the Tiers.
+        owned_files: the Files that get another owner if this node is lost; it may own
+            only some Extents of a large File.
+        only_here_bytes: the bytes that are then read from the Origin again.
     """
 
     name: str
@@ -38,14 +38,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a cluster keeps of a dataset.
+    """The part of a dataset that a cluster keeps.
 
     Args:
-        room_bytes: what one copy of each File takes of the Tiers.
+        room_bytes: the bytes that one copy of each File takes in the Tiers.
         held_files: Files with a copy, on one node or in parts on several.
         partly_held_files: large Files of which only some Extents fit.
         held_bytes: the bytes with a copy.
-        copies: how many there are of each small File and Extent, on average.
+        copies: the average number of copies of small Files and Extents that are kept.
     """
 
     shares: tuple[Share, ...]
@@ -59,25 +59,25 @@ class Forecast:
 
     @property
     def left_bytes(self) -> int:
-        """Bytes of which no node holds a copy."""
+        """The bytes without a copy on any node."""
         return self.total_bytes - self.held_bytes
 
     def origin_bytes(self, epochs: int, readers: int) -> int:
-        """Return the bytes that are read from the Origin by a whole job.
+        """Return the bytes that a whole job reads from the Origin.
 
         Args:
-            readers: how many nodes read each File in an epoch: one where they share
-                the dataset between them, all where each reads everything.
+            readers: the number of nodes that read each File in an epoch: one if they
+                share the dataset between them, all if each reads everything.
         """
         return (self.held_bytes if epochs else 0) + epochs * readers * self.left_bytes
 
 
 class _Files:
-    """Counts the Files that nodes keep whole, and those that they keep in part.
+    """Counts the Files that nodes keep whole and those that they keep in part.
 
     Attributes:
-        whole: by the number of the node.
-        part: the same.
+        whole: the Files kept whole, by node number.
+        part: the Files kept in part, by node number.
     """
 
     def __init__(self, units: Units, nodes: int) -> None:
@@ -86,12 +86,12 @@ class _Files:
         self._is_cut = units.is_cut
         self._file_of = units.file_of
         self._lengths = np.diff(units.first)
-        # The last File of each node, and how many of its units there are so far.
+        # The last File of each node, and the number of its units so far.
         self._last = np.full(nodes, -1)
         self._length = np.zeros(nodes, np.intp)
 
     def add(self, node: int, units: Numbers) -> None:
-        """Count units that a node keeps; those of a node come in ascending order."""
+        """Count units that a node keeps; they must be added in ascending order."""
         if not self._is_cut:
             self.whole[node] += len(units)
             return
@@ -110,7 +110,7 @@ class _Files:
         self._last[node], self._length[node] = files[-1], lengths[-1]
 
     def finish(self) -> None:
-        """Count the last File of each node: nothing comes any more."""
+        """Count the last File of each node, after all units were added."""
         self._end(range(len(self._last)))
 
     def _end(self, nodes: Sequence[int]) -> None:
@@ -122,7 +122,7 @@ class _Files:
 
 
 def forecast(placement: Placement, sizes: Bytes) -> Forecast:
-    """Count what each node keeps under a Placement.
+    """Count the Files and bytes that each node keeps under a Placement.
 
     Args:
         sizes: the bytes of each File, by its number.
@@ -165,7 +165,7 @@ def forecast(placement: Placement, sizes: Bytes) -> Forecast:
 
 
 def _owned_files(placement: Placement) -> Numbers:
-    """Return of how many Files each node owns a unit."""
+    """Return the number of Files of which each node owns a unit."""
     count = len(placement.nodes)
     pairs = placement.units.file_of * count + placement.owners
     if placement.units.is_cut:

@@ -1,10 +1,10 @@
 """Rendezvous hashing: each node has a score for each unit, and the lowest one owns it.
 
-A unit is what is placed as one; it is known by its first row in the staging table. The
-scores depend on names, weights, the digest of the Catalog and this row alone, and are
+A unit is placed as a whole; it is identified by its first row in the staging table. The
+scores depend only on names, weights, the digest of the Catalog and this row, and are
 computed by operations that IEEE 754 defines to the last bit: every machine gets the
-same result. A node that is lost leaves the order of the others as it was, so that only
-its own units move.
+same result. The loss of a node does not change the order of the others, so only its
+own units move.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Keys: TypeAlias = npt.NDArray[np.uint64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 FLAT_NODES_MAX: Final = 128
-"""Up to here each node has a score for each unit."""
+"""Up to this number, each node has a score for each unit."""
 GROUP_NODES: Final = 64
-"""Above, groups of about so many nodes have scores, then the nodes of one group."""
+"""Above, groups of about this size have scores, then the nodes of one group."""
 NODES_MAX: Final = 1 << 16
 CHUNK: Final = 8192
-"""Units whose scores are computed at once: few enough for the cache of a core."""
+"""Units whose scores are computed at once; they fit the cache of a core."""
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -40,14 +40,14 @@ _LN_2: Final = 0.6931471805599453
 class Scores:
     """The scores of nodes for units; twice the weight wins twice as often.
 
-    A score is exponential with the weight as its rate: each of several nodes has the
-    lowest score with the probability of its share in the sum of weights.
+    A score is exponentially distributed with the weight as its rate. So the probability
+    that a node has the lowest score is its share of the sum of weights.
     """
 
     def __init__(self, seeds: Sequence[int], weights: Sequence[int]) -> None:
         self._seeds = np.array(seeds, np.uint64)
         self._weights = np.array(weights, np.float64)
-        # The logarithm does not change the order where all weights are the same.
+        # The logarithm does not change the order if all weights are equal.
         self._equal = len(set(weights)) == 1
 
     def of(self, keys: Keys, members: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
@@ -61,7 +61,7 @@ class Scores:
     def lowest(
         self, keys: Keys, members: npt.NDArray[np.intp]
     ) -> npt.NDArray[np.uint16]:
-        """Return which of some members has the lowest score for each key."""
+        """Return the member with the lowest score for each key."""
         won = np.full(len(keys), members[0], np.uint16)
         for start in range(0, len(keys), CHUNK):
             part = slice(start, start + CHUNK)
@@ -91,7 +91,7 @@ class Rendezvous:
         parts = -(-count // GROUP_NODES) if count > FLAT_NODES_MAX else 1
         self.groups: list[Numbers] = np.array_split(np.arange(count), parts)
         self._digest = digest
-        # If no node has room, all are owners of equally many units.
+        # If no node has capacity, all have equal weights.
         shares = list(weights) if any(weights) else [1] * count
         self._nodes = Scores([_seed("node", name) for name in names], shares)
         self._groups = Scores(
@@ -114,7 +114,7 @@ class Rendezvous:
     def first(self, rows: Numbers, count: int) -> Nodes:
         """Return the first nodes of each unit's order, as a line for each unit.
 
-        At most as many as the smallest group has: they are all of the unit's group.
+        At most as many as the smallest group has: all are in the unit's group.
         """
         count = min(count, *(len(group) for group in self.groups), NODES_MAX)
         keys = row_keys(rows, self._digest)
@@ -127,7 +127,7 @@ class Rendezvous:
         return found
 
     def ranks(self, row: int) -> Iterator[int]:
-        """Yield all nodes, the first one for a unit first."""
+        """Yield all nodes in the order of a unit."""
         keys = row_keys(np.array([row]), self._digest)
         for group in self._ranked_groups(keys):
             scores = self._nodes.of(keys, group)[:, 0]
@@ -140,13 +140,13 @@ class Rendezvous:
         return [self.groups[number] for number in np.argsort(scores, kind="stable")]
 
     def order(self, row: int) -> list[int]:
-        """Return all nodes, the first one for a unit first."""
+        """Return all nodes in the order of a unit."""
         return list(self.ranks(row))
 
     def among_first(self, rows: Numbers, count: int, number: int) -> Mask:
         """Return whether each node of a group is among a unit's first `count` ones.
 
-        A line for each node of the group, a column for each unit.
+        The result has a line for each node of the group, and a column for each unit.
         """
         group = self.groups[number]
         keys = row_keys(rows, self._digest)
@@ -169,7 +169,7 @@ class Rendezvous:
         return np.clip(count - before, 0, sizes[number])
 
     def _split(self, keys: npt.NDArray[np.uint64]) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield each group with the places of the units for which it is the first."""
+        """Yield each group with the positions of the units that rank it first."""
         if len(self.groups) == 1:
             yield self.groups[0], np.arange(len(keys))
             return
@@ -180,7 +180,7 @@ class Rendezvous:
 
 
 def _parts(places: Numbers, rows: int) -> Iterator[Numbers]:
-    """Cut places so that a matrix of scores stays small."""
+    """Divide positions so that a matrix of scores stays small."""
     step = max(1, 16 * CHUNK // rows)
     for start in range(0, len(places), step):
         yield places[start : start + step]
@@ -202,7 +202,7 @@ def row_keys(rows: Numbers, digest: int) -> Keys:
 def minus_log(words: Keys) -> npt.NDArray[np.float64]:
     """Return -ln of words as fractions of 2**64, to nine digits and never 0.
 
-    Libraries differ in the last bit of a logarithm, so two machines could find
+    Libraries differ in the last bit of a logarithm, so two machines could compute
     different owners; sums, products and quotients are the same everywhere.
     """
     # 52 bits and a half are exact; one bit more would round up to 1.

@@ -1,4 +1,4 @@
-"""Which nodes keep and own each unit: the same on every node, without communication."""
+"""The nodes that keep and own each unit, the same on every node without messages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from monarch.placement.hashing import CHUNK, Mask, Nodes, Numbers, Rendezvous
 from monarch.placement.units import Bytes, Units
 
 SPILL_MAX: Final = 8
-"""How many more nodes are tried if the first one of a unit has no room."""
+"""The number of further nodes that are tried if the first one of a unit is full."""
 TOGETHER_PARTS: Final = 2
-"""The Extents of a large File have one owner if it takes at most one part of so many of
+"""The Extents of a large File have one owner if it takes at most 1 / TOGETHER_PARTS of
 any node, and not every node keeps all: a File that is whole on a node is opened at full
 speed there, and can be retained for later jobs."""
 
@@ -31,10 +31,10 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How many copies of each unit are wanted.
+    """The wanted number of copies of each unit.
 
     Args:
-        count: instead of what the mode says.
+        count: replaces the number implied by the mode.
     """
 
     mode: Mode
@@ -54,25 +54,25 @@ class Node:
 
 
 class Placement:
-    """Decides for each unit which node owns it, and for each node what it keeps.
+    """Decides the owner of each unit, and the units that each node keeps.
 
     A unit is a small File, or an Extent of a large one. First every unit gets one copy,
-    at its owner: the first node of its order or, if that one is full, the next that has
-    room. Further copies take the room that is left at the next nodes in order, so that
-    none of them displaces a first copy.
+    at its owner: the first node of its order or, if that one is full, the next with
+    free space. Further copies take the space that is left at the next nodes in order,
+    so that none of them displaces a first copy.
 
     Args:
         needs: the bytes of a Tier that each File takes, by its number.
         digest: the digest of the Catalog.
-        wanted: how many copies of each unit.
+        wanted: the wanted number of copies of each unit.
 
     Attributes:
-        units: how the Files are cut.
+        units: the division of the Files into units.
         needs: the bytes of a Tier that each unit takes.
-        mode: as it is configured.
-        copies: how many copies of each unit are wanted.
-        owners: the owner of each unit, which alone reads it from the Origin.
-        placed: whether any node keeps the unit; else programs read the Origin.
+        mode: the configured mode.
+        copies: the wanted number of copies of each unit.
+        owners: the owner of each unit; only the owner reads it from the Origin.
+        placed: whether any node keeps the unit; if not, programs read the Origin.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Placement:
         units: Units,
     ) -> None:
         total = int(needs.sum())
-        # No node can fill more room than there are bytes: more room adds no weight.
+        # No node can fill more space than all needs together: more adds no weight.
         usable = [min(node.capacity_bytes, total) for node in nodes]
         self.nodes = tuple(nodes)
         self.units = units
@@ -109,7 +109,7 @@ class Placement:
         )
 
     def keys_of(self, units: Numbers) -> Numbers:
-        """Return the numbers from which the order of nodes follows for some units."""
+        """Return the numbers that determine the order of nodes for some units."""
         return self.units.rows_of(units) if self._keys is None else self._keys[units]
 
     def ranks(self, unit: int) -> Iterator[int]:
@@ -124,7 +124,7 @@ class Placement:
         return list(self.ranks(unit))
 
     def kept(self, node: int) -> Mask:
-        """Return which units a node keeps."""
+        """Return the units that a node keeps."""
         held: Mask = self.placed & (self.owners == node)
         if self.copies > 1:
             for _, units in self.holdings([node]):
@@ -132,7 +132,7 @@ class Placement:
         return held
 
     def holdings(self, nodes: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
-        """Yield for some nodes the units that they keep, repeatedly and ascending."""
+        """Yield the units that some nodes keep, in ascending parts for each node."""
         if self.copies == 1:
             yield from self._owned(nodes)
             return
@@ -150,7 +150,7 @@ class Placement:
                 yield from self._held(units, number, chosen, free)
 
     def _owned(self, nodes: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
-        """Yield for some nodes the units that they own and keep."""
+        """Yield the units that some nodes own and keep."""
         placed = np.flatnonzero(self.placed)
         owners = self.owners[placed]
         order = np.argsort(owners, kind="stable")
@@ -161,7 +161,7 @@ class Placement:
     def _held(
         self, units: Numbers, number: int, chosen: set[int], free: list[int]
     ) -> Iterator[tuple[int, Numbers]]:
-        """Yield what the nodes of one group keep of some units: give further copies."""
+        """Yield the units that the nodes of one group keep, placing further copies."""
         rows = self.keys_of(units)
         mask = self.rendezvous.among_first(rows, self.copies, number)
         owners = self.owners[units]
@@ -177,7 +177,7 @@ class Placement:
             yield node, units[held]
 
     def _place(self, units: Numbers, wanted: Nodes) -> None:
-        """Place each unit at its wanted node, if that one has room."""
+        """Place each unit at its wanted node, if it fits there."""
         places = np.argsort(wanted, kind="stable")
         found, starts = np.unique(wanted[places], return_index=True)
         for node, where in zip(
@@ -190,9 +190,9 @@ class Placement:
             self.placed[taken] = True
 
     def _spill(self) -> None:
-        """Place units whose first node is full at the next ones that have room."""
+        """Place units whose first node is full at the next nodes with free space."""
         left = np.flatnonzero(~self.placed & (self.needs <= np.uint64(max(self._free))))
-        # Units for which there cannot be room, whatever the order, are left out.
+        # Units that cannot fit, whatever the order, are left out.
         needs = self.needs[left]
         left = left[np.cumsum(needs) - needs < np.uint64(sum(self._free))]
         choices = self.rendezvous.first(self.keys_of(left), 1 + SPILL_MAX)
@@ -229,9 +229,9 @@ def _wanted_copies(wanted: Copies, usable: Sequence[int], total: int) -> int:
 
 
 def fitting(needs: Bytes, free_bytes: int) -> npt.NDArray[np.bool_]:
-    """Return which units get room, in their order and without splitting any.
+    """Return a mask of the units that fit, in their order and without splitting any.
 
-    A unit that does not fit is passed over, and smaller ones after it still get room.
+    A unit that does not fit is skipped, and smaller ones after it may still fit.
     """
     ends = np.cumsum(needs, dtype=np.uint64)
     taken: npt.NDArray[np.bool_] = ends <= np.uint64(free_bytes)

@@ -1,9 +1,9 @@
-"""How long the epochs of a job would take: a model of flows, without clock and chance.
+"""The duration of the epochs of a job: a model of flows, without clock and randomness.
 
-All nodes are alike and read in random orders, so that an epoch is a flow: at each
-moment a known share of the opens finds its File staged here, on a Peer, nowhere yet, or
-finds that no Tier has room for it. The rate of opens is what the slowest part of their
-way permits. Fill takes what programs leave of the Origin.
+All nodes are alike and read in random orders, so that an epoch is a flow. At each
+moment a known share of the opens finds its File staged here, on a peer, nowhere yet, or
+not fitting any Tier. The slowest part of their way limits the rate of opens. Fill uses
+the bandwidth of the Origin that programs leave.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 STEPS: Final = 200
-"""The first epoch is looked at so many times."""
+"""The number of steps in which the first epoch is computed."""
 REQUEST_BYTES: Final = 4 << 20
-"""What one request to the Origin asks for, at most."""
+"""The largest request to the Origin."""
 FILL_MOST: Final = 64
-"""Copies that fill runs at once on a node where it finds the number itself."""
+"""Copies that fill runs at once on a node if it finds the number itself."""
 COMPUTE: Final = "compute"
 ORIGIN: Final = "origin"
 WAITING: Final = "origin latency"
@@ -28,10 +28,10 @@ PEERS: Final = "peers"
 
 @dataclass(frozen=True, slots=True)
 class TierRate:
-    """What one Tier of a node holds of the dataset, and how fast it is read.
+    """The part of the dataset in one Tier of a node, and the speed of its reads.
 
     Args:
-        share: of the bytes of the whole dataset, on an average node.
+        share: the share of the bytes of the whole dataset, on an average node.
     """
 
     name: str
@@ -41,13 +41,13 @@ class TierRate:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """How fast things are.
+    """The speeds of the Origin, the network and the Tiers.
 
     Args:
         origin_bytes_per_s: for all nodes together.
-        origin_latency_s: of an open, and of a read before its bytes come.
+        origin_latency_s: of an open, and of a read before its first bytes arrive.
         network_bytes_per_s: of each node, in each direction.
-        fill_copies: that a node runs at once in the background; 0: none.
+        fill_copies: the background copies that a node runs at once; 0: none.
     """
 
     origin_bytes_per_s: float
@@ -64,15 +64,15 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a job reads.
+    """The reads of a job.
 
     Args:
-        held: the share of the dataset of which some node has a copy.
-        passes: how many nodes read each File in an epoch: one, or all.
+        held: the share of the dataset with a copy on some node.
+        passes: the number of nodes that read each File in an epoch: one, or all.
         readers: processes that read at once on each node.
-        compute_s: for each File, of a node or of each reader.
-        in_readers: a reader computes by itself before it reads on; else a node computes
-            one File after the other, while its readers read ahead.
+        compute_s: the time for each File, of a node or of each reader.
+        in_readers: whether a reader computes before it continues to read; if not, a
+            node processes one File after the other, while its readers read ahead.
     """
 
     files: int
@@ -90,10 +90,10 @@ class Epoch:
     """One epoch of a job.
 
     Args:
-        limited_by: what it waited for most of the time.
-        read: bytes that programs got, by where they came from: the Origin, Peers, or
-            one of the Tiers.
-        origin_bytes: what the Origin gave, to programs and to fill.
+        limited_by: the part that it waited for most of the time.
+        read: bytes that programs read, by source: the Origin, peers, or one of the
+            Tiers.
+        origin_bytes: the bytes read from the Origin, by programs and by fill.
     """
 
     seconds: float
@@ -104,13 +104,13 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class _Opens:
-    """Shares of opens, by what they find, whose sum is one.
+    """The shares of opens by the state of their File, whose sum is one.
 
     Args:
         ready: staged, on this node or on another one.
         demanded: not staged yet, but it fits.
         left: it does not fit.
-        local: the part of the staged and demanded that this node itself keeps.
+        local: the part of `ready` and `demanded` that this node itself keeps.
     """
 
     ready: float
@@ -128,7 +128,7 @@ class _Opens:
 
 
 def simulate(site: Site, reading: Reading) -> Iterator[Epoch]:
-    """Yield the first epoch, and then the one that all later ones are like."""
+    """Yield the first epoch, then one that represents all later ones."""
     if not reading.files:
         nothing = Epoch(0.0, COMPUTE, {}, 0)
         yield nothing
@@ -141,7 +141,7 @@ def simulate(site: Site, reading: Reading) -> Iterator[Epoch]:
 
 
 def without_monarch(site: Site, reading: Reading) -> Epoch:
-    """Return an epoch in which all is read from the Origin."""
+    """Return an epoch in which all Files are read from the Origin."""
     alone = replace(reading, held=0.0)
     return next(simulate(replace(site, tiers=()), alone))
 
@@ -152,7 +152,7 @@ class _Moment:
 
     Args:
         rate: opens per second, of all nodes.
-        share: of the epoch's opens.
+        share: the share of the epoch's opens.
     """
 
     opens: _Opens
@@ -166,13 +166,13 @@ def _local(site: Site, reading: Reading) -> float:
 
 
 def _first(site: Site, reading: Reading) -> Epoch:
-    """Follow the first epoch: what is staged grows by demand, and by fill."""
+    """Compute the first epoch, in which demand and fill stage Files."""
     held, local = reading.held, _local(site, reading)
     staged, filled = 0.0, 0.0  # shares of the Files
     moments = []
     for step in range(STEPS):
         done = step / STEPS
-        # Of what a pass has not read yet, this is staged.
+        # The staged share of the Files that a pass has not read yet.
         ready = min(held, max(0.0, (staged - done * held) / (1 - done)))
         opens = _Opens(ready, held - ready, 1 - held, local)
         rate, limit = _rate(site, reading, opens)
@@ -188,10 +188,10 @@ def _first(site: Site, reading: Reading) -> Epoch:
 
 
 def _fill_rate(site: Site, reading: Reading, demanded: float) -> float:
-    """Return how many Files a second fill copies on all nodes.
+    """Return the Files per second that fill copies on all nodes.
 
     Args:
-        demanded: Files a second that programs wait for.
+        demanded: the Files per second that programs wait for.
     """
     if not site.fill_copies:
         return 0.0
@@ -201,14 +201,14 @@ def _fill_rate(site: Site, reading: Reading, demanded: float) -> float:
 
 
 def _origin_s(site: Site, reading: Reading) -> float:
-    """Return the seconds in which one File comes from an idle Origin."""
+    """Return the seconds to read one File from an idle Origin."""
     requests = 1 + math.ceil(reading.file_bytes / REQUEST_BYTES)
     latency_s = requests * site.origin_latency_s
     return latency_s + reading.file_bytes / site.origin_bytes_per_s
 
 
 def _open_s(site: Site, reading: Reading, opens: _Opens) -> dict[str, float]:
-    """Return the mean seconds of a reader with a File, by what it waits for."""
+    """Return the mean seconds that a reader spends on a File, by the cause."""
     size = reading.file_bytes
     spent = {WAITING: opens.at_origin * _origin_s(site, reading)}
     spent[NETWORK] = opens.remote * size / site.network_bytes_per_s
@@ -219,7 +219,7 @@ def _open_s(site: Site, reading: Reading, opens: _Opens) -> dict[str, float]:
 
 
 def _at_tiers(site: Site, opens: _Opens) -> Iterator[tuple[TierRate, float]]:
-    """Yield each Tier with the share of opens that it answers, for whichever node."""
+    """Yield each Tier with the share of opens that it serves, for any node."""
     total = site.local_share
     for tier in site.tiers:
         if total:
@@ -227,10 +227,10 @@ def _at_tiers(site: Site, opens: _Opens) -> Iterator[tuple[TierRate, float]]:
 
 
 def _rate(site: Site, reading: Reading, opens: _Opens) -> tuple[float, str]:
-    """Return how many Files a second are opened on all nodes, and what limits that."""
+    """Return the opens per second on all nodes, and the part that limits them."""
     size, nodes = reading.file_bytes, reading.nodes
     spent = _open_s(site, reading, opens)
-    # By the parts of the way: bytes of one open, and how many of them pass in a second.
+    # For each part of the way: its bytes of one open, and its bytes per second.
     loads = [(ORIGIN, opens.at_origin * size, site.origin_bytes_per_s)]
     loads.append((NETWORK, opens.remote * size, nodes * site.network_bytes_per_s))
     for tier, share in _at_tiers(site, opens):
@@ -247,10 +247,10 @@ def _rate(site: Site, reading: Reading, opens: _Opens) -> tuple[float, str]:
 def _sum_up(
     site: Site, reading: Reading, moments: list[_Moment], filled: float
 ) -> Epoch:
-    """Return an epoch of its parts.
+    """Return an epoch as the sum of its parts.
 
     Args:
-        filled: which share of the dataset fill has read from the Origin.
+        filled: the share of the dataset that fill has read from the Origin.
     """
     opened = reading.files * reading.passes
     total = opened * reading.file_bytes

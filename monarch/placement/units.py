@@ -1,4 +1,4 @@
-"""How Files are cut into units, each of which is placed by itself."""
+"""The division of Files into units, each of which is placed by itself."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Bytes: TypeAlias = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """What is placed as one: a small File, or an Extent of a large one.
+    """The units of placement: a small File, or an Extent of a large one.
 
-    The staging table has a row for each Extent, also where a small File has several.
+    The staging table has a row for each Extent, even if a small File has several.
 
     Attributes:
         first: the first unit of each File, and the number of all units.
-        rows: how many rows there are.
+        rows: the number of rows.
         first_rows: the first row of each unit; None: each unit is the row of its
             number.
     """
@@ -39,7 +39,7 @@ class Units:
             first_rows: the first row of each File, and the number of all rows.
             large: the numbers of the large Files.
         """
-        # The same memory with a sign: unsigned numbers become floating-point in sums.
+        # The same memory as signed numbers: unsigned ones become floats in sums.
         rows = first_rows.view(np.intp)
         counts = np.ones(len(rows) - 1, np.intp)
         counts[large] = np.diff(rows)[large]
@@ -53,7 +53,7 @@ class Units:
 
     @classmethod
     def whole(cls, first_rows: Bytes) -> Units:
-        """Return Files of which each is one unit, whatever its size."""
+        """Return Units in which each File is one unit, whatever its size."""
         return cls.of(first_rows, np.zeros(0, np.intp))
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Units:
 
     @property
     def files(self) -> int:
-        """How many Files there are."""
+        """The number of Files."""
         return len(self.first) - 1
 
     @property
@@ -74,7 +74,7 @@ class Units:
 
     @property
     def is_large(self) -> Mask:
-        """Which Files have more than one unit."""
+        """A mask of the Files with more than one unit."""
         if not self.is_cut:
             return np.zeros(self.files, np.bool_)
         found: Mask = np.diff(self.first) > 1
@@ -96,14 +96,15 @@ class Units:
     def rows_of(self, units: Numbers) -> Numbers:
         """Return the first row of each of some units.
 
-        The order of nodes follows from it: so it stays when Files are cut differently.
+        It determines the order of nodes, which so stays the same if Files are divided
+        differently.
         """
         return units if self.first_rows is None else self.first_rows[units]
 
     def spread(self, totals: Bytes) -> Bytes:
         """Return the bytes of each unit from those of each File.
 
-        All Extents of a large File are full but the last one.
+        All Extents of a large File except the last one are full.
         """
         if not self.is_cut:
             return totals
@@ -114,14 +115,14 @@ class Units:
         return found
 
     def any_of(self, units: Mask) -> Mask:
-        """Return of which Files some unit is among these."""
+        """Return a mask of the Files with at least one of these units."""
         if not self.is_cut:
             return units
         found: Mask = np.logical_or.reduceat(units, self.first[:-1])
         return found
 
     def all_of(self, units: Mask) -> Mask:
-        """Return of which Files all units are among these."""
+        """Return a mask of the Files whose units are all among these."""
         if not self.is_cut:
             return units
         found: Mask = np.logical_and.reduceat(units, self.first[:-1])
