@@ -23,7 +23,7 @@ class Pace(NamedTuple):
 
 
 class Health(NamedTuple):
-    """The origins that do not answer, and the number of Transfers that hang.
+    """The origins that do not answer, and the Transfers that hang in system calls.
 
     Attributes:
         stalled: a bit for each root in which no Transfer makes progress.

@@ -41,7 +41,7 @@ class Order(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """The end of an order: status 0 = READY is published, else -errno at `step`.
+    """The end of an order: status 0: READY is published; otherwise -errno at `step`.
 
     Attributes:
         expired: Python was silent for too long, and the File is absent already.

@@ -23,7 +23,7 @@ def list_names(fd: int) -> tuple[list[bytes], bytes]:
     """Return the next names of an open directory, and the DT_ type of each.
 
     Returns:
-        Empty lists after the last name.
+        No names after the last ones.
 
     Raises:
         OSError: the directory cannot be read.

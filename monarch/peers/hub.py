@@ -66,7 +66,7 @@ class Hub:
         return self._active and bool(self._sessions)
 
     def activate(self) -> None:
-        """Let other nodes join here; those of an earlier hub have some time for it."""
+        """Let other nodes join here; those of an earlier hub have until a time-out."""
         if self._active:
             return
         self._active = True

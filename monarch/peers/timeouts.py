@@ -61,13 +61,13 @@ Until then nodes whose programs have ended receive nothing from other nodes.
 CLOSE_S: Final = 1.0
 """Until the last messages of a leaving node were acknowledged."""
 POLL_S: Final = 0.01
-"""The interval of these checks."""
+"""The interval of checks for this."""
 CATALOG_RETRY_S: Final = 0.5
 """Until a node retries a failed transfer of the Catalog."""
 
 
 def hub_pauses_s(nodes: int) -> Iterator[float]:
-    """Yield the pauses between a node's attempts to reach the hub of so many nodes."""
+    """Yield the pauses between a node's attempts to reach the hub of `nodes` nodes."""
     fair_s = nodes / RETRIES_PER_S
     pause_s = FIRST_RETRY_S
     while True:

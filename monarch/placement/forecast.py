@@ -165,7 +165,7 @@ def forecast(placement: Placement, sizes: Bytes) -> Forecast:
 
 
 def _owned_files(placement: Placement) -> Numbers:
-    """Return the number of Files of which each node owns a unit."""
+    """Return the number of Files with a unit owned by each node."""
     count = len(placement.nodes)
     pairs = placement.units.file_of * count + placement.owners
     if placement.units.is_cut:

@@ -29,7 +29,7 @@ class Behind:
 
     Args:
         groups: for each File OWN, or the number of the link that leads to it.
-        links: the paths of these links, the first of which is number 1.
+        links: the paths of these links, numbered from 1.
         clock: monotonic seconds.
     """
 
@@ -65,7 +65,7 @@ class Behind:
         return bool(opened)
 
     def order(self, files: Files) -> Files:
-        """Return the Files that fill may stage: those with names of their own first."""
+        """Return the Files that fill may stage: the dataset's own Files first."""
         if not self.links:
             return files
         groups = self._groups[files]

@@ -252,7 +252,7 @@ class FillConcurrency:
 
     @property
     def home(self) -> int:
-        """The best known limit, whatever is being tried."""
+        """The best known limit, also during a trial of another one."""
         return self._search.home
 
     @property

@@ -45,7 +45,7 @@ class Dispatch:
         """Begin the Transfer of a File by the staging table.
 
         Args:
-            asked: by a program or a peer, not by background fill.
+            asked: whether a program or a peer requests it, and not background fill.
         """
         kind = OrderKind.ASKED if asked else OrderKind.BACKGROUND
         self._engine.demand(file, kind)

@@ -48,8 +48,8 @@ class StagerSettings:
 class Fill:
     """Passes the Files of background fill to the data plane, in their order.
 
-    Two lists are processed side by side: the Files that this node reads from the
-    Origin, and those that it fetches from peers.
+    Two lists are processed side by side: the Files to read from the Origin, and the
+    Files to fetch from peers.
     """
 
     def __init__(self, engine: Engine, settings: StagerSettings) -> None:

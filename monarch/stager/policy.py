@@ -158,7 +158,7 @@ class Policy:
         return self.owner(file) == self.own
 
     def owned(self, files: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the Files that this node owns, of those passed."""
+        """Return the given Files that this node owns."""
         found: npt.NDArray[np.int64] = files[
             self.owners[self.units.first[files]] == self.own
         ]

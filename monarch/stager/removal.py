@@ -26,7 +26,7 @@ class Recogniser(Protocol):
         """Stop recognising descriptors of this inode."""
 
     def keep(self, tier: int, ino: int) -> None:
-        """Recognise descriptors of a removed Replica as long as the table has room."""
+        """Recognise descriptors of a removed Replica until its slot is needed."""
 
 
 class Removal:
@@ -88,7 +88,7 @@ class Removal:
             log.debug("unlink failed file=%d error=%s", file, error)
 
     def keep_inodes(self, files: Sequence[int], tier: int) -> None:
-        """Recognise descriptors of removed Replicas as long as the table has room."""
+        """Recognise descriptors of removed Replicas until their slots are needed."""
         for ino in self._replicas.inodes_of(files, tier):
             self._recogniser.keep(tier, ino)
 

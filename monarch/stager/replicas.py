@@ -245,7 +245,7 @@ class Replicas:
         return bool(marks.marks[file]) or bool(marks.roots[self.root_of(file)])
 
     def unwritten(self, files: Files) -> Files:
-        """Return the Files that have no mark of their own, of those passed."""
+        """Return the given Files that have no mark of their own."""
         found: Files = files[self._written.marks[files] == 0]
         return found
 
@@ -264,7 +264,7 @@ class Replicas:
         return fixed_part(self._words[file]) == ABSENT
 
     def is_staging(self, file: int) -> bool:
-        """Return whether a Transfer of a File is under way."""
+        """Return whether a Transfer of a File is in flight."""
         return fixed_part(self._words[file]) & _STATE_MASK == ReplicaState.STAGING
 
     def is_due(self, file: int) -> bool:
@@ -283,7 +283,7 @@ class Replicas:
         return np.flatnonzero(sourceless == state_word(ReplicaState.READY, tier))
 
     def in_state(self, state: ReplicaState) -> npt.NDArray[np.bool_]:
-        """Return which Files are in a state, whatever the Tier and the Reason."""
+        """Return a mask of the Files in a state, with any Tier and Reason."""
         found: npt.NDArray[np.bool_] = (self._words & np.uint32(_STATE_MASK)) == state
         return found
 

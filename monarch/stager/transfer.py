@@ -52,7 +52,7 @@ class Engine(Protocol):
         """Stop recognising descriptors of this inode."""
 
     def keep(self, tier: int, ino: int) -> None:
-        """Recognise descriptors of a removed Replica as long as the table has room."""
+        """Recognise descriptors of a removed Replica until its slot is needed."""
 
 
 class Receiver(Protocol):

@@ -152,7 +152,7 @@ class Outcomes:
         transfer = self._dispatch.end(arrival)
         outcome = self._dispatch.classify(transfer, arrival)
         if arrival.pages and outcome is not FetchOutcome.OWN_FAULT:
-            return  # the data plane has asked the next Source for these Pages
+            return  # the data plane has requested these Pages from the next Source
         if outcome is FetchOutcome.OWN_FAULT:
             self._failed(transfer, arrival)
         elif outcome is FetchOutcome.PUBLISHED or arrival.expired:
@@ -203,7 +203,7 @@ class Outcomes:
         if tier_outcome is TierOutcome.FULL:
             # Only now: reserved bytes count as contents.
             self._ends.shrink(transfer.order.tier)
-        if not transfer.partly:  # else programs request their Pages again
+        if not transfer.partly:  # otherwise programs request their Pages again
             self._dispatch.order(transfer.file, asked=transfer.asked)
 
     def _retry_if_expired(self, done: Completion) -> None:

@@ -100,7 +100,7 @@ class Yielding:
         """Return the successor after some waits with `beside` background copies.
 
         Args:
-            found: the limit of background copies that was found best for the Origin.
+            found: the number of background copies that the Origin benefits from.
             rate: the files per second, by demand and fill; None: unknown.
         """
         if self.beside == 0:
@@ -196,7 +196,7 @@ class DemandFirst:
 
         Args:
             copies: their bytes and nanoseconds, all begun under the current limits.
-            found: the limit of background copies that was found best for the Origin.
+            found: the number of background copies that the Origin benefits from.
             done: the number of files read from the Origin, and the time in seconds.
         """
         self._last = done

@@ -50,7 +50,7 @@ log = logging.getLogger("monarch.tiers")
 
 
 def _ignore(_path: Path) -> None:
-    """Note nothing."""
+    """Do nothing."""
 
 
 def collect(

@@ -81,7 +81,7 @@ class FreedSpace:
             self._inodes.setdefault(one.key, one)
 
     def sums(self, removed: Iterable[Path]) -> tuple[int, int]:
-        """Return the bytes that were freed, and those that other names keep."""
+        """Return the freed bytes, and the bytes kept by other names."""
         gone = sum((self._names.get(path, Counter()) for path in removed), Counter())
         freed = kept = 0
         for key, count in gone.items():

@@ -69,7 +69,7 @@ class Packs:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of these Files."""
+        """The unpacked bytes of these Files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property

@@ -205,7 +205,7 @@ class Tier(ABC):
         if needed_bytes - held_bytes > self.capacity_bytes:
             return False
         room = self.capacity_bytes + held_bytes
-        is_part = self.settings.capacity.kind is SizeKind.AUTO  # of what is free
+        is_part = self.settings.capacity.kind is SizeKind.AUTO  # of the free space
         self.capacity_bytes = room if is_part else min(self._wanted_bytes, room)
         return True
 
