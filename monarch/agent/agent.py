@@ -66,19 +66,19 @@ FIRST_TICKS: Final = 100
 # Memory is checked this often.
 GUARD_S: Final = 0.25
 # How long the end waits until the indexes of this job are saved for later ones, and
-# what dead jobs have left is removed.
+# the leftovers of dead jobs are removed.
 LAST_S: Final = 5.0
 
 log = logging.getLogger("monarch.agent")
 
 
 class Agent:
-    """Composes everything and answers until its lifetime ends it.
+    """Composes the parts of an agent, and answers requests until its lifetime ends.
 
     Attributes:
-        report: the report that this node has written, if it has.
-        retained: whether the Tiers were retained, if they were to be.
-        signal: the number of the signal that has ended it; 0 for none.
+        report: the report that this node has written, if any.
+        retained: False if retaining the Tiers has failed.
+        signal: the number of the signal that ended it; 0: none.
     """
 
     _packed: tuple[PackedTier, ...] = ()
@@ -119,7 +119,7 @@ class Agent:
         clock_s = self._label.clock_s
         self._recorder = Recorder(self.processes, self._levels, clock_s)
         self._plain = ""
-        # None unless programs have started before there was a Catalog.
+        # None unless programs have started before the Catalog was ready.
         self._outline: Outline | None = None
         self._staging: Staging | None = None
         # None until the programs of all nodes start.
@@ -141,7 +141,7 @@ class Agent:
         return f"<Agent {self._state!r} {self._lifetime!r}>"
 
     async def live(self) -> None:
-        """Do everything, from the index to the summary.
+        """Run all steps, from the index to the summary.
 
         Raises:
             MonarchError: no catalog exists; no program was started.
@@ -176,14 +176,14 @@ class Agent:
             self.processes.close()
 
     async def _end_last(self) -> None:
-        """Leave indexes of unchanged datasets for later jobs, and nothing else."""
+        """Keep the indexes of unchanged datasets for later jobs, and nothing else."""
         if self._saving is None or self._staging is None:
             return
         changed = {root.path for root in self._staging.namespace.changed_roots()}
         stale = [one for one in self._indexes if one.root in changed]
         last = [self._saving, in_thread(forget_indexes, stale)]
         lost = self._staging.stager.storage.lost_tiers()
-        if self._collecting is not None and not lost:  # it looks into all Tiers
+        if self._collecting is not None and not lost:  # it searches all Tiers
             last.append(self._collecting)
         await asyncio.wait(last, timeout=LAST_S)
 
@@ -198,7 +198,7 @@ class Agent:
         self.end(f"signal {signo}")
 
     def _stats(self) -> AgentStats:
-        """Return everything that a report is made of, as it is now."""
+        """Return the current data for a report."""
         return AgentStats(
             self.setup,
             self._label,
@@ -258,7 +258,7 @@ class Agent:
     async def _first_of(
         self, waited_for: asyncio.Future[Any], timeout_s: float | None
     ) -> None:
-        """Wait for something, at most until the end begins."""
+        """Wait for a future, at most until the end begins."""
         ending = asyncio.create_task(self._end.wait())
         await asyncio.wait(
             (waited_for, ending),
@@ -334,7 +334,7 @@ class Agent:
     async def _choose_packing(
         self, namespace: Namespace, spec: JobSpec | None, left: dict[int, Manifest]
     ) -> tuple[PackedTier, ...]:
-        """Return how Tiers are packed, if some are."""
+        """Return the packed Tiers and their packing."""
         known = Known(spec.packed if spec is not None else (), packs_in(left))
         parts = (self.setup, namespace.inventory, self.notifier.warn, known)
         choice = await in_thread(choose_packing, *parts)
@@ -361,7 +361,7 @@ class Agent:
         )
 
     def _go_plain(self, error: Exception) -> None:
-        """Leave the programs that run already to the origin."""
+        """Let running programs continue on the origin."""
         log.error("no catalog", exc_info=error)
         self._plain = reason = str(error)
         self._state.set(AgentState.PLAIN)
@@ -407,14 +407,14 @@ class Agent:
             self._readers.look(self._staging, time.monotonic())
 
     def _guard(self) -> None:
-        """Check the memory, in steps between which opens are served."""
+        """Check the memory in steps; opens are served between them."""
         if self._memory is None or self._end.is_set():
             return
         if self._memory.check():
             asyncio.get_running_loop().call_soon(self._guard)
 
     async def _watch(self) -> None:
-        """Look repeatedly whether to end."""
+        """Check repeatedly whether to end."""
         while True:
             self._guarded(self._tick)
             self._ticks += 1
@@ -429,7 +429,7 @@ class Agent:
             self._outline.look()
 
     def _end_process(self) -> None:
-        if not self._end.is_set():  # then the engine may be closed
+        if not self._end.is_set():  # else the engine may be closed
             self._lifetime.note_end_of_process(self._stager)
 
     async def _every(self, seconds: float, step: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""What an agent starts from: the nodes of its job, their addresses and the secret."""
+"""Finds the nodes of an agent's job, their addresses and the secret."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 FIRST_POLL_S: Final = 0.02
-"""Ranks register at the same time; each further pause is twice as long, to POLL_S."""
+"""Short, as ranks register at the same time; each pause is doubled, up to POLL_S."""
 PROGRESS_AFTER_S: Final = 1.0
 
 Address = tuple[str, int]
@@ -49,7 +49,7 @@ class Bootstrap:
         directory: where the first nodes publish their addresses.
         host: the address to listen on; "" means any.
         owns_secret: the directory has a secret of this job, to be removed at its end.
-        ranks: by which the nodes were found that the launch does not name.
+        ranks: the registry of nodes that the launch does not name.
     """
 
     job: str
@@ -63,15 +63,15 @@ class Bootstrap:
 
     @property
     def number(self) -> int:
-        """Return which of the nodes this is."""
+        """Return the number of this node."""
         return self.node_list.number
 
     @property
     def announces(self) -> bool:
         """Return whether this node prints messages that are the same on all nodes.
 
-        The output of a launch comes together in one place; the nodes of a host list
-        have a terminal each.
+        The output of a launch is collected in one place; each node of a host list has
+        its own terminal.
         """
         return self.number == 0 or self.node_list.source == HOST_LIST
 
@@ -89,7 +89,7 @@ class Bootstrap:
         if self.owns_secret:
             remove_secret(self.directory, self.job)
         for number in range(min(HUBS_MAX, len(self.nodes))):
-            # Nodes that were lost have not removed theirs.
+            # Lost nodes have not removed their addresses.
             remove_address(self.directory, self.job, number)
 
 
@@ -98,11 +98,11 @@ def find_bootstrap(
 ) -> Bootstrap | None:
     """Return how to find the other nodes of a job; None: this node works alone.
 
-    It blocks until all ranks are counted, where the launch does not name the nodes,
-    and until the secret is written.
+    It blocks until the secret is written and, if the launch does not name the nodes,
+    until all ranks are counted.
 
     Raises:
-        UsageError: the hosts or the interface that were given are not valid.
+        UsageError: the given hosts or interface are not valid.
     """
     if config.peers.mode == "off":
         return None
@@ -137,7 +137,7 @@ def _count_ranks(
     """Wait until the nodes have registered all ranks of the launch.
 
     Raises:
-        MonarchError: they have not done so in time.
+        MonarchError: they have not registered in time.
     """
     directory = open_rendezvous(config.peers.rendezvous, environ)
     ranks = RankRegistry(directory, job, node_name(environ), launch)
@@ -160,7 +160,7 @@ def _count_ranks(
 
 
 def _own_names(environ: Mapping[str, str]) -> list[str]:
-    """Return the names by which a list may name this node."""
+    """Return the names that a host list may use for this node."""
     names = [node_name(environ)]
     if not environ.get("MONARCH_STAGING_NODE"):
         names += [socket.gethostname(), *own_addresses()]

@@ -1,4 +1,4 @@
-"""The agents of the other nodes: joined, given the Catalog, and reported with."""
+"""Joins the agents of the other nodes, shares the Catalog and gathers reports."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, Vie
 PROGRESS_S: Final = 1.0
 # How long an agent without a connection to the others waits for one.
 DISCONNECTED_S: Final = 5.0
-# For the reports of all: at the end of the job, and when only this node ends.
+# The time to gather reports: at the end of the job, and when only this node ends.
 REPORT_S: Final = 10.0
 REPORT_ALONE_S: Final = 2.0
 
@@ -57,7 +57,7 @@ log = logging.getLogger("monarch.agent")
 
 
 class Cluster:
-    """Joins the nodes of the job, and gives them the Catalog or takes it from them.
+    """Joins the nodes of the job, and sends the Catalog to them or receives it.
 
     Attributes:
         on_note: called with the number of a node and its note to all.
@@ -67,7 +67,7 @@ class Cluster:
         self.bootstrap = bootstrap
         self._setup = setup
         self._notifier = notifier
-        # What the other nodes are told with the Catalog of this one, until it is sent.
+        # Sent to the other nodes with this node's Catalog; None: nothing left to send.
         self._unsent: dict[str, Any] | None = None
         self._offering: asyncio.Task[None] | None = None
         self._opened_s = 0.0
@@ -96,7 +96,7 @@ class Cluster:
         """Begin to connect to the other nodes.
 
         Raises:
-            OSError: this node cannot listen at the address that is configured.
+            OSError: this node cannot listen at the configured address.
         """
         await self.mesh.open()
         self._opened_s = time.monotonic()
@@ -108,22 +108,23 @@ class Cluster:
     async def exchange(
         self, staging: Staging, counters: AgentCounters, spec: JobSpec
     ) -> Endpoints:
-        """Exchange Files with the other nodes from now on."""
+        """Begin to exchange Files with the other nodes."""
         self.links = links = await self._waiting.open(staging, counters, spec)
         return links.endpoints
 
     def disconnect(self) -> None:
-        """Exchange no Files any more; due before the engine is closed."""
+        """Stop exchanging Files; to be called before the engine is closed."""
         links, self.links = self.links, self._waiting
         links.close(asyncio.get_running_loop())
 
     # -- the catalog ------------------------------------------------------------
 
     async def offer(self, indexed: list[Indexed], counters: AgentCounters) -> Found:
-        """Fix the job spec, by which the other nodes work, too.
+        """Decide the job spec, which the other nodes follow, too.
 
-        If the others have both from an earlier agent of this node, these stay: with two
-        Placements nodes would ask each other in circles.
+        If the other nodes have a Catalog and a spec from an earlier agent of this node,
+        these are kept: with two Placements, nodes would send each other requests in
+        circles.
         """
         left_s = self._setup.config.peers.join_timeout - self._age_s()
         with self._reporting(self._missing):
@@ -147,7 +148,7 @@ class Cluster:
         return indexed, spec
 
     def _choose_packing(self, indexed: list[Indexed]) -> Choice:
-        """Choose for all nodes how Tiers are packed, if some are."""
+        """Choose the packing of Tiers for all nodes."""
         if all(tier.settings.codec == PLAIN for tier in self._setup.tiers):
             return Choice()
         roots = [one.mapped() for one in indexed]
@@ -163,7 +164,7 @@ class Cluster:
     def send_catalog(self, namespace: Namespace) -> None:
         """Begin to send the Catalog to all other nodes, if it is this node's.
 
-        It is sent from shared memory: the indexes that it was made of can go.
+        It is sent from shared memory: the indexes that it was made from can be freed.
         """
         if self._unsent is None:
             return
@@ -174,7 +175,7 @@ class Cluster:
         self._unsent = None
 
     def _warn_no_seals(self, spec: JobSpec, view: View) -> None:
-        """Warn of nodes that cannot seal, because of which no node does."""
+        """Warn that no node seals, because some nodes cannot."""
         joined = view.joined
         if spec.integrity is Integrity.MAC or all(m.seals for m in joined):
             return
@@ -183,7 +184,7 @@ class Cluster:
             self._notifier.warn(no_seals_warning(names, [m.seals for m in joined]))
 
     async def _offered_before(self, view: View) -> Found | None:
-        """Return the Catalog and the job spec by which other nodes work already."""
+        """Return the Catalog and the job spec that other nodes already use."""
         running = [m.number for m in view.joined if m.phase is Phase.RUNNING]
         try:
             async with asyncio.timeout(self._setup.config.peers.join_timeout):
@@ -200,7 +201,7 @@ class Cluster:
             return None
 
     async def receive(self, timeout_s: float) -> Found | None:
-        """Return the Catalog of the first node; None if that does not join in time.
+        """Return the Catalog of the first node; None if the node does not join in time.
 
         Raises:
             MonarchError: it cannot be used here; the text gives the reason.
@@ -233,7 +234,7 @@ class Cluster:
         try:
             await asyncio.wait((fetching, gone), return_when=asyncio.FIRST_COMPLETED)
             with contextlib.suppress(TimeoutError):
-                # What it has sent may still come through other nodes.
+                # Parts that it has sent may still arrive through other nodes.
                 timeout_s = self._setup.config.peers.join_timeout
                 return await asyncio.wait_for(fetching, timeout_s)
         except ProtocolError as error:
@@ -265,7 +266,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def _reporting(self, what: Callable[[], str]) -> Iterator[None]:
-        """Report repeatedly what a long wait is for."""
+        """Report the reason of a long wait repeatedly."""
 
         async def report() -> None:
             while self.bootstrap.announces:
@@ -289,7 +290,7 @@ class Cluster:
     # -- end ----------------------------------------------------------------------
 
     async def wait_until_started(self) -> None:
-        """Let the programs of all nodes that have joined start together."""
+        """Wait, so that the programs of all joined nodes start together."""
         with self._reporting(self._starting):
             await self.links.wait_connected(self._setup.config.peers.join_timeout)
 
@@ -299,15 +300,15 @@ class Cluster:
         return f"waiting for nodes: {started} of {len(joined)} have the catalog"
 
     def resume(self) -> None:
-        """Tell the other nodes that a program of the job runs on this node again."""
+        """Report to the other nodes that a program of the job runs here again."""
         if self.mesh.own.phase is Phase.FINISHED:
             self.mesh.set_phase(Phase.RUNNING)
 
     def rest(self) -> bool:
-        """Tell the other nodes that no program of the job runs on this node.
+        """Report to the other nodes that no program of the job runs here.
 
         Returns:
-            Whether programs run on other nodes, which may need what this one holds.
+            Whether programs run on other nodes, which may need this node's Files.
         """
         if self.mesh.own.phase is not Phase.FINISHED:
             self.mesh.set_phase(Phase.FINISHED)
@@ -328,7 +329,7 @@ class Cluster:
             self._notifier.progress(text)
 
     def _in_touch(self) -> bool:
-        """Return whether the others are connected, or were a moment ago."""
+        """Return whether other nodes are connected, or were a moment ago."""
         own = self.bootstrap.number
         if all(member.number == own for member in self.mesh.view.joined):
             return False
@@ -338,10 +339,10 @@ class Cluster:
         return now_s - self._heard_s < DISCONNECTED_S
 
     async def gather(self, stats: AgentStats) -> dict[int, bytes] | None:
-        """Bring the reports of all nodes together at one of them.
+        """Gather the reports of all nodes on one node.
 
         Returns:
-            Those of the others, if this is the one; None if another node writes them.
+            The reports of the other nodes; None if another node writes them.
         """
         finished = self.mesh.view.finished and self.mesh.hub is not None
         timeout_s = REPORT_S if finished else REPORT_ALONE_S

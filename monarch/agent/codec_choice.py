@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from monarch.selector import Choice, Link, Load, Rule
 
 IDLE_SHARE: Final = 0.5
-"""Of the processors, what packing is assumed to find idle in the first epoch."""
+"""The share of processors that packing is assumed to find idle in the first epoch."""
 CONSUMED_BYTES_PER_S: Final = 100e6
-"""What programs process of their data on each processor, at most."""
+"""The data rate that programs process on each processor, at most."""
 SLOW_BYTES_PER_S: Final = 10e6
-"""What a slow origin gives for each processor, at most."""
+"""The data rate of a slow origin for each processor, at most."""
 TELLING_S: Final = 0.25
-"""A sample that was read in less time does not tell that an origin is slow."""
+"""A sample that was read in less time does not show that an origin is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Files:
 
     Attributes:
         file_bytes: the mean size of all Files of the dataset.
-        total_bytes: of these Files.
-        share: what they have of all bytes, and so of the Tier.
+        total_bytes: the size of these Files.
+        share: their share of all bytes, and so of the Tier.
     """
 
     file_bytes: float
@@ -60,12 +60,12 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """How the job reads, as far as it is known.
+    """The known properties of the job's reads.
 
     Attributes:
-        processors: that decompress at the same time.
+        processors: how many decompress at the same time.
         compute_s: how long the job computes with a batch while it reads the next one.
-        codecs: to try beside the usual ones.
+        codecs: further ones to try beside the usual ones.
     """
 
     batch_files: int = BATCH_FILES
@@ -75,7 +75,7 @@ class Question:
 
     @property
     def rule(self) -> Rule:
-        """Return by which rule the codec is chosen."""
+        """Return the rule for the choice of the codec."""
         from monarch.selector import Rule
 
         return Rule.ASYNC if self.compute_s else Rule.SYNC
@@ -83,7 +83,7 @@ class Question:
     def load(
         self, files: Files, budget_bytes: float, tier: Link, pieces: Pieces
     ) -> Load:
-        """Return what the job reads from a Tier, and from where it reads the rest."""
+        """Return the job's reads from a Tier, and the origin that serves the rest."""
         from monarch.selector import Link, Load
 
         read_s = max(pieces.read_s, 1e-9)
@@ -104,28 +104,28 @@ class Question:
 
 
 def needed_rate(origin_bytes_per_s: float, processors: int) -> float:
-    """Return the bytes a second that a thread has to compress in the first epoch.
+    """Return the bytes per second that a thread must compress in the first epoch.
 
     A codec that cannot keep up with the origin leaves files unpacked, which later
-    epochs read from the origin again. How much processor is idle is not known when the
-    codec is chosen: the programs have not begun. They are assumed to use all processors
+    epochs read from the origin again. The idle processor time is unknown when the codec
+    is chosen: the programs have not started. They are assumed to use all processors
     when they have data, and to wait for the origin half of the time. A wrong assumption
     costs the programs nothing, because packing has the lowest priority: fewer files are
     packed in the first epoch, or a codec that compresses less is used.
 
-    There are two classes of origins, far from each other, so that the same codec is
-    chosen though the measured rate of an origin changes from one moment to the next. A
-    fast one is not read faster than programs can process its data.
+    Origins are divided into two classes with very different rates, so that the same
+    codec is chosen although the measured rate of an origin varies. A fast origin is not
+    read faster than programs can process its data.
     """
     slow = origin_bytes_per_s <= SLOW_BYTES_PER_S * processors
     return (SLOW_BYTES_PER_S if slow else CONSUMED_BYTES_PER_S) / IDLE_SHARE
 
 
 def read_sample(inventory: Inventory, left_out: npt.NDArray[np.bool_]) -> Pieces:
-    """Read a sample of the Files, apart from some.
+    """Read a sample of the Files, except those left out.
 
-    For the same Files it has the same pieces each time, unless the origin is so slow
-    that the time for it does not suffice.
+    The same Files have the same sample each time, unless the origin is too slow to read
+    all of it in time.
     """
     from monarch.origins.trials import read_pieces
     from monarch.selector import draw
@@ -146,7 +146,7 @@ def candidates(
     """Return the codecs to try, `none` first.
 
     Args:
-        needed: what a thread has to compress in a second; slower ones are left out.
+        needed: bytes that a thread must compress per second; slower ones are omitted.
     """
     usual = (one for one in CANDIDATES if USUAL_RATES[one][0] >= needed)
     wanted = (one for one in usual if dictionaries or not one.dictionary)
@@ -156,8 +156,8 @@ def candidates(
 def decide(load: Load, trials: Iterable[Trial], rule: Rule) -> Choice:
     """Return the codec for a Tier.
 
-    It depends on the ratios first, and on rates that do not change from one trial to
-    the next: see Trial.steady().
+    It depends first on the ratios, and then on rates that are the same in each trial:
+    see Trial.steady().
     """
     from monarch.selector import choose
 

@@ -1,6 +1,6 @@
 """The channels of an agent: the pipe to its launcher, and the control socket.
 
-The functions at the end are for the processes that ask by that socket.
+The functions at the end are for processes that send requests to that socket.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from monarch.errors import MonarchError
 SOCKET: Final = "control"
 LINE_BYTES_MAX: Final = 64 << 10
 HINT_PREFIX: Final = "hint-"
-"""What the names of files begin with by which programs hand over paths."""
+"""The prefix of the names of files in which programs pass paths."""
 TIMEOUT_S: Final = 5.0
 
 log = logging.getLogger("monarch.agent")
@@ -35,7 +35,7 @@ Answer = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
 
 
 class Notifier:
-    """Writes lines to the launcher; never blocks, never fails if it has ended.
+    """Writes lines to the launcher; never blocks, and ignores that it has ended.
 
     Attributes:
         foreground: the user has started the agent, not a launcher.
@@ -58,19 +58,19 @@ class Notifier:
         self._write("warn", text)
 
     def ready(self, text: str) -> None:
-        """Let the program start with staging."""
+        """Start the program under the Shim."""
         self._write("ready", text)
 
     def late(self, text: str) -> None:
-        """Let the program start before the Catalog is ready."""
+        """Start the program before the Catalog is ready."""
         self._write("late", text)
 
     def plain(self, text: str) -> None:
-        """Send that there will be no Catalog, and why."""
+        """Report that the job has no Catalog, and why."""
         self._write("plain", text)
 
     def fail(self, code: int, text: str) -> None:
-        """Send why the agent cannot start, and an exit code: 2 is a usage error."""
+        """Report why the agent cannot start, and an exit code: 2 is a usage error."""
         for line in text.splitlines() or ["unknown error"]:
             self._write(f"fail {code}", line)
 
@@ -80,7 +80,7 @@ class Notifier:
             self._write("say", line)
 
     def done(self) -> None:
-        """Send that another node prints the report."""
+        """Report that another node prints the report."""
         self._write("done", "")
 
     def has_reader(self) -> bool:
@@ -92,7 +92,7 @@ class Notifier:
         return not self.lost
 
     def close(self) -> None:
-        """Close the pipe, by which the launcher sees that the agent has finished."""
+        """Close the pipe: the launcher then sees that the agent has finished."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
@@ -117,7 +117,7 @@ class ControlSocket:
     """Answers requests of this user and of root: one JSON line in, one out.
 
     Args:
-        answer: is called with a request and the number of the process that asks.
+        answer: called with a request and the id of the requesting process.
     """
 
     def __init__(self, directory: Path, answer: Answer) -> None:
@@ -126,7 +126,7 @@ class ControlSocket:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Listen; the address by /proc stays short if the directory's path is long."""
+        """Listen; an address in /proc stays short if the directory's path is long."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         fd = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -183,7 +183,7 @@ def _credentials(peer: Any) -> tuple[int, int]:
     return pid, uid
 
 
-# -- what asks ------------------------------------------------------------------------
+# -- requests -------------------------------------------------------------------------
 
 
 def hint(paths: Iterable[AnyPath]) -> int:
@@ -202,7 +202,7 @@ def hint(paths: Iterable[AnyPath]) -> int:
 
 
 def packed(paths: Iterable[AnyPath]) -> bytes:
-    """Return paths as absolute ones without "." and "..", each ended by NUL."""
+    """Return absolute paths without "." and "..", each ended by NUL."""
     return b"".join(_absolute(os.fsencode(path)) + b"\0" for path in paths)
 
 
@@ -214,11 +214,11 @@ def _absolute(path: bytes) -> bytes:
 
 
 def send_hint(directory: Path, paths: bytes, *, lasting: bool) -> dict[str, Any]:
-    """Tell the agent of a run directory what this program will open next.
+    """Send the agent of a run directory the paths that will be opened next.
 
     Args:
         paths: absolute, each ended by NUL, in their order.
-        lasting: other programs open them, and this one may end before.
+        lasting: other programs open them, and this one may end earlier.
 
     Raises:
         MonarchError: no agent answers, or it cannot use them.

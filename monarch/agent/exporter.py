@@ -1,8 +1,8 @@
 """Exports the metrics of an agent: over HTTP on the loopback interface, and as a file.
 
-prometheus-client renders them; it is imported only where they are wanted. Values are
-read in the event loop, and rendered and sent by one thread, so that neither a slow
-reader nor a file system that hangs holds up anything else.
+prometheus-client renders them; it is imported only if they are wanted. Values are
+read in the event loop, and rendered and sent by one thread, so that a slow reader or a
+hanging file system delays nothing else.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ HOST: Final = "127.0.0.1"
 PERIOD_S: Final = 15.0
 """How often the file is replaced."""
 TIMEOUT_S: Final = 5.0
-"""A reader that is slower is cut off: others wait for it."""
+"""A slower reader is disconnected: others wait for it."""
 
 log = logging.getLogger("monarch.agent")
 
 
 def begin_export(live: Live, setup: Setup, warn: Callable[[str], None]) -> Exporter:
-    """Begin to export what is configured.
+    """Begin to export the configured metrics.
 
     Args:
-        warn: called with what does not work; the job continues without it.
+        warn: called with the reason of a failure; the job continues.
     """
     wanted, label, path = setup.config.metrics, live.stats().label, None
     if wanted.textfile is not None:
@@ -55,13 +55,13 @@ def begin_export(live: Live, setup: Setup, warn: Callable[[str], None]) -> Expor
 
 
 class Exporter:
-    """Exports what an agent counts until it is closed.
+    """Exports the metrics of an agent until it is closed.
 
     Args:
-        live: has the figures.
-        textfile: the path of the file; None: there is none.
+        live: the source of the figures.
+        textfile: the path of the file; None: no file.
         port: 0: any free one; None: no HTTP.
-        mode: of the file.
+        mode: the permissions of the file.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Exporter:
         """Begin to export.
 
         Args:
-            warn: called with what does not work; the job continues without it.
+            warn: called with the reason of a failure; the job continues.
         """
         self._task = asyncio.create_task(self._run(warn))
 
     async def close(self) -> None:
-        """Export nothing more; remove the file."""
+        """Stop exporting, and remove the file."""
         if self._task is None:
             return
         self._task.cancel()
@@ -185,7 +185,7 @@ def _make_server(port: int, application: Any) -> WSGIServer:
     from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
     class Server(WSGIServer):
-        """Asks no name server for its own name."""
+        """Binds without resolving its own name."""
 
         def server_bind(self) -> None:
             socketserver.TCPServer.server_bind(self)
@@ -199,7 +199,7 @@ def _make_server(port: int, application: Any) -> WSGIServer:
         timeout = TIMEOUT_S
 
         def log_message(self, *_: Any) -> None:
-            """Log nothing: readers come again and again."""
+            """Log nothing: readers send requests repeatedly."""
 
     server = Server((HOST, port), Request)
     server.set_app(application)

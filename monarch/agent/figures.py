@@ -13,7 +13,7 @@ from monarch import __version__, native
 from monarch import report as reports
 
 SIZE_STEP: Final = 4
-"""A class of the histogram of file sizes ends at so many times its beginning."""
+"""The end of a class in the histogram of file sizes, as a multiple of its start."""
 
 Waits = Mapping[str, tuple[list[int], int]]
 """The histogram of waits for each source, and their sum in ns."""
@@ -29,7 +29,7 @@ def wait_buckets(waits: Waits) -> tuple[reports.WaitBucket, ...]:
 
 
 def wait_totals(waits: Waits) -> tuple[reports.WaitTotal, ...]:
-    """Return the sums of those sources that something has waited for."""
+    """Return the sums of the sources that had waits."""
     return tuple(
         reports.WaitTotal(source, total_ns)
         for source, (_, total_ns) in waits.items()
@@ -38,7 +38,7 @@ def wait_totals(waits: Waits) -> tuple[reports.WaitTotal, ...]:
 
 
 def file_sizes(sizes: npt.NDArray[np.uint64]) -> tuple[reports.FileSizes, ...]:
-    """Return the histogram of the sizes of files, in bytes; empty files come first."""
+    """Return the histogram of file sizes in bytes; empty files are first."""
     # Half a byte more puts a power of SIZE_STEP into the class that begins with it.
     classes = np.ceil(np.log(sizes + 0.5) / np.log(SIZE_STEP))
     classes[sizes == 0] = 0
@@ -54,7 +54,7 @@ def file_sizes(sizes: npt.NDArray[np.uint64]) -> tuple[reports.FileSizes, ...]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Monarch and of what it runs on."""
+    """Return the versions of Monarch, Python, the kernel and libc."""
     return {
         "monarch": __version__,
         "python": platform.python_version(),

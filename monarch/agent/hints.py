@@ -17,7 +17,7 @@ from monarch.stager.policy import Files
 
 _NOTHING: Final = np.zeros(0, np.uint32)
 LASTING: Final = 0
-"""Stands for a program that has ended before others open what it has named."""
+"""The id for programs that may end before others open the named files."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -26,7 +26,7 @@ class Hints:
     """Takes hints, and passes them to the data plane once the Catalog is ready.
 
     Args:
-        directory: the run directory, where programs leave their paths.
+        directory: the run directory, where programs store their paths.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -39,16 +39,16 @@ class Hints:
         return f"<Hints of {len(self._programs)} programs>"
 
     async def take(self, asked: dict[str, Any], pid: int) -> dict[str, Any]:
-        """Take what a program will open next, instead of what it has said before.
+        """Replace the hints of a program with the paths that it will open next.
 
         Args:
             asked: `file`, the name of a file in the run directory with absolute paths,
                 each ended by NUL; `lasting`: the program does not open them itself.
-            pid: of the program.
+            pid: the id of the program.
 
         Returns:
-            How many paths there are, and how many of them name a File; None: there is
-            no Catalog yet.
+            The number of paths, and of those that name a File; None: the Catalog is
+            not ready yet.
 
         Raises:
             MonarchError: no such file.
@@ -67,17 +67,17 @@ class Hints:
         return {"paths": paths.count(b"\0"), "files": known}
 
     async def begin(self, staging: Staging) -> None:
-        """Pass the data plane the hints that came before the Catalog was ready."""
+        """Pass hints that arrived before the Catalog was ready to the data plane."""
         self._staging = staging
         while self._early:
             program, paths = self._early.popitem()
             try:
                 await self._give(staging, program, paths)
-            except MonarchError as error:  # a job goes on without hints
+            except MonarchError as error:  # a job continues without hints
                 log.warning("hints refused program=%d error=%s", program, error)
 
     def look(self) -> None:
-        """Forget what programs have said that have ended."""
+        """Drop the hints of programs that have ended."""
         ended = {pid for pid in self._programs if not _lives(pid)}
         self._programs -= ended
         for pid in ended:

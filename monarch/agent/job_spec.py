@@ -1,12 +1,11 @@
-"""The job spec: what the first node decides for all nodes of the job.
+"""The job spec: the decisions of the first node for all nodes of the job.
 
-These are the digest of the Catalog, the capacities of the nodes, the placement mode,
-above which size Files are placed by Extents, how Tiers are packed, and the integrity:
-by what nodes verify the bytes that they receive. Checksums detect
-faults, but anybody on the network can forge them; seals are MACs by a key that only the
-nodes of the job have. The first node sends the spec with the Catalog, on connections
-that nobody without the secret can alter. A node that cannot or must not follow it works
-alone.
+It contains the digest of the Catalog, the capacities of the nodes, the placement mode,
+the size above which Files are placed by Extents, the packing of Tiers, and the
+integrity: how nodes verify the bytes that they receive. Checksums detect faults, but
+anybody on the network can forge them; seals are MACs with a key that only the nodes of
+the job have. The first node sends the spec with the Catalog, on connections that nobody
+without the secret can alter. A node that cannot or must not follow it works alone.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ SEAL_LIBRARY: Final = "OpenSSL's library (libcrypto.so.3)"
 _PURPOSE: Final = b"monarch seals 1\0"
 _NAMES_MAX: Final = 3
 _POOL_PARTS: Final = 4
-"""As in the data plane, which packs only what fits so often into the Pool."""
+"""As in the data plane: pieces are packed only if the Pool can hold so many of them."""
 
 
 # -- integrity ----------------------------------------------------------------------
 
 
 class Integrity(StrEnum):
-    """What is sent with the bytes of a File from node to node."""
+    """The proof that nodes send with the bytes of a File."""
 
     CHECKSUM = "checksum"
     MAC = "mac"
@@ -62,7 +61,7 @@ class Sealing:
     """How a node seals the Files that it stages.
 
     Attributes:
-        agreed: all nodes use seals, so that none will check checksums.
+        agreed: all nodes use seals, so that none checks checksums.
     """
 
     key: bytes = field(repr=False)
@@ -77,16 +76,16 @@ def can_seal() -> bool:
 def seal_key(secret: bytes, job: str) -> bytes:
     """Return the key of a job's seals, which does not reveal the secret.
 
-    One step of HKDF-Expand (RFC 5869): the secret is random already. The purpose makes
-    it differ from the keys of handshakes, and the job's name from those of other jobs
-    with the same secret.
+    One step of HKDF-Expand (RFC 5869): the secret is random already. The purpose
+    distinguishes it from the keys of handshakes, and the job's name from the keys of
+    other jobs with the same secret.
     """
     name = hashlib.sha256(job.encode(errors="surrogateescape")).digest()
     return hmac.digest(secret, _PURPOSE + name + b"\1", "sha256")
 
 
 def choose_integrity(setting: str, can: Sequence[bool]) -> Integrity:
-    """Return what all nodes are to use.
+    """Return the integrity for all nodes.
 
     Args:
         setting: `peers.integrity` of the first node.
@@ -118,7 +117,7 @@ def integrity_conflict(
 
 
 def no_seals_reason() -> str:
-    """Return what a node lacks that cannot make seals, and what to do."""
+    """Return why a node cannot make seals, and the remedies."""
     return (
         f"{SEAL_LIBRARY} cannot be used on this node: install it,"
         " or set peers.integrity: checksum on all nodes"
@@ -143,7 +142,7 @@ class TierCodec(NamedTuple):
     """How a Tier is packed on all nodes, by its number.
 
     Attributes:
-        ratio: at which Files are expected to shrink.
+        ratio: the expected compression ratio of Files.
     """
 
     tier: int
@@ -153,15 +152,15 @@ class TierCodec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """From it every node computes the same Placement.
+    """The decisions from which every node computes the same Placement.
 
     Attributes:
-        nodes: all of them; the capacity of a node that joined too late counts as 0.
+        nodes: all nodes; a node that joined too late has the capacity 0.
         digest: the digest of the Catalog.
         large_above_bytes: larger Files are placed by Extents.
         packed: the packed Tiers.
-        copies: how many of each File are wanted; None: as the mode says.
-        pool_bytes: of the Pool, by which some Files are too large to be packed.
+        copies: the wanted number for each File; None: as the mode defines.
+        pool_bytes: the size of the Pool; Files too large for it are not packed.
     """
 
     nodes: tuple[Node, ...]
@@ -178,7 +177,7 @@ class JobSpec:
 
         Args:
             sizes: the bytes of each File.
-            first_rows: the first row of each in the staging table, and their number.
+            first_rows: the first row of each in the staging table, then their number.
         """
         units = Units.of(first_rows, large_files(sizes, self.large_above_bytes))
         needs = packed_footprints(sizes, units, self.packed, self.pool_bytes)
@@ -243,7 +242,7 @@ def make_job_spec(
 
 
 def _capacity(member: Member, packed: Sequence[TierCodec]) -> int:
-    """Return what the Tiers of a node hold, as if all were packed as the first."""
+    """Return the capacity of a node's Tiers as if all were packed like the first."""
     ratios = {one.tier: one.ratio for one in packed}
     first = ratios.get(0, 1.0)
     sizes = enumerate(member.capacities)
@@ -251,17 +250,17 @@ def _capacity(member: Member, packed: Sequence[TierCodec]) -> int:
 
 
 def pool_need(size_bytes: int) -> int:
-    """Return how large the Pool must be for a File: four of it, or of its Extents."""
+    """Return the Pool size that a File needs: four times the File, or its Extent."""
     return _POOL_PARTS * min(footprint(size_bytes), native.CONSTANTS["EXTENT_BYTES"])
 
 
 def packed_footprints(
     sizes: Bytes, units: Units, packed: Sequence[TierCodec], pool_bytes: int
 ) -> Bytes:
-    """Return what each File is expected to take of the first Tier.
+    """Return the expected footprint of each File in the first Tier.
 
-    It is plain if the Pool cannot hold four of it, or four Extents of a large File, and
-    if it is longer than an Extent and yet not placed by Extents.
+    A File is stored plain if the Pool cannot hold four of it, or four Extents of a
+    large File, and if it is longer than an Extent but not placed by Extents.
     """
     extent = native.CONSTANTS["EXTENT_BYTES"]
     plain = footprints(sizes)
@@ -300,7 +299,7 @@ class GivenIndexes:
 
     Attributes:
         provisional: for each, whether its attributes are those of an earlier job.
-        node: its name.
+        node: the name of that node.
     """
 
     blocks: Sequence[memoryview]

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 class Joining:
-    """Finds the Catalog, and has the Stager join as soon as the job spec is known.
+    """Finds the Catalog, and lets the Stager join once the job spec is available.
 
     Args:
         turn: to be called when Files have arrived.
 
     Attributes:
-        cluster: None for a node that works alone for good.
+        cluster: None for a node that works alone permanently.
         indexings: the datasets that this node has begun to index.
     """
 
@@ -54,7 +54,7 @@ class Joining:
         self._notifier = notifier
         self._turn = turn
         self._late: asyncio.Task[None] | None = None
-        # What is reported of the nodes stays known after this one has left them.
+        # Kept for the report after this node has left the others.
         self._reported: Cluster | None = None
         self._links: PeerTraffic | None = None
 
@@ -62,7 +62,7 @@ class Joining:
         return f"<Joining {self.cluster!r}>"
 
     async def open(self) -> None:
-        """Begin to connect to the other nodes, if there are any."""
+        """Begin to connect to the other nodes, if any."""
         cluster = self.cluster
         if cluster is None:
             return
@@ -79,10 +79,10 @@ class Joining:
         self._reported = cluster
 
     def exchange_fill_limits(self, asked: int) -> int:
-        """Tell the other nodes how many files they may copy in the background.
+        """Send the other nodes their limit of background copies.
 
         Returns:
-            How many this one may.
+            The limit of this node.
         """
         if self.cluster is None:
             return FILL_FREE
@@ -91,12 +91,12 @@ class Joining:
 
     @property
     def is_first(self) -> bool:
-        """Whether this node does what one of them does for all."""
+        """Whether this node does the work that one node does for all."""
         return self.cluster is None or self.cluster.bootstrap.number == 0
 
     @property
     def announces(self) -> bool:
-        """Whether this node prints what the job says of all its nodes."""
+        """Whether this node prints messages that are the same on all nodes."""
         return self.cluster is None or self.cluster.bootstrap.announces
 
     def stats(self) -> ClusterStats | None:
@@ -110,10 +110,10 @@ class Joining:
     async def index(
         self, counters: AgentCounters, *, whole: bool
     ) -> tuple[list[Indexed], JobSpec | None]:
-        """Take the Catalog of the first node, or index the datasets.
+        """Return the Catalog of the first node, or index the datasets.
 
         Args:
-            counters: of what is read to choose codecs for all nodes.
+            counters: to count the reads for the choice of codecs for all nodes.
             whole: whether no dataset may have an empty index.
         """
         if self.cluster is not None and self.cluster.bootstrap.number:
@@ -129,7 +129,7 @@ class Joining:
         return found if await self._agree(self.cluster, found[1]) else (indexed, None)
 
     async def _receive(self, cluster: Cluster, timeout_s: float) -> Found | None:
-        """Return what the first node gives; None: it is late, or cannot be used."""
+        """Return the Catalog of the first node; None: it is late, or cannot be used."""
         try:
             found = await cluster.receive(timeout_s)
         except MonarchError as error:
@@ -151,8 +151,8 @@ class Joining:
     def sealing(self, spec: JobSpec | None) -> Sealing | None:
         """Return how Extents are sealed; None: they are not.
 
-        A node that does not know the spec yet seals what it stages if it can: else it
-        could not give that to peers once it has joined.
+        A node without a spec yet seals staged Extents if it can: else it could not
+        serve them to peers once it has joined.
         """
         wish = self._setup.config.peers.integrity
         if self.cluster is None or wish == "checksum" or not can_seal():
@@ -183,14 +183,14 @@ class Joining:
             self.cluster.send_catalog(namespace)
 
     def watch(self, namespace: Namespace, counters: AgentCounters) -> None:
-        """Exchange the marks of written Files with the other nodes from now on."""
+        """Begin to exchange the marks of written Files with the other nodes."""
         if self.cluster is not None:
             self.cluster.written.watch(namespace, counters)
 
     async def join(
         self, staging: Staging, counters: AgentCounters, spec: JobSpec | None
     ) -> None:
-        """Join now or, without spec, as soon as the first node gives them."""
+        """Join now or, without a spec, once the first node has sent it."""
         if self.cluster is None:
             return
         if spec is None:
@@ -201,7 +201,7 @@ class Joining:
         await self._join(self.cluster, staging, counters, spec)
 
     async def wait_until_started(self) -> None:
-        """Wait for the other nodes: programs that begin before would read twice."""
+        """Wait for the other nodes: programs that start earlier would read twice."""
         if self.cluster is not None:
             await self.cluster.wait_until_started()
 
@@ -234,13 +234,13 @@ class Joining:
         await self._join(cluster, staging, counters, spec)
 
     def stop(self) -> None:
-        """Exchange no Files with other nodes any more."""
+        """Stop exchanging Files with other nodes."""
         if self._late is not None:
             self._late.cancel()
         if self.cluster is not None:
             self.cluster.disconnect()
 
     def take_cluster(self) -> Cluster | None:
-        """Return the cluster, once: the caller closes it when it has its reports."""
+        """Return the cluster once; the caller closes it after it has its reports."""
         cluster, self.cluster = self.cluster, None
         return cluster

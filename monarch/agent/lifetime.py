@@ -25,9 +25,9 @@ ShowProgress = Callable[[Progress, float | None, float | None], None]
 SHOW_S: Final = 0.25
 """How often the progress of staging is shown."""
 RETRY_S: Final = 0.5
-"""How often what could not be staged is tried again."""
+"""The interval between retries of Files that could not be staged."""
 RETRIES_MAX: Final = 120
-"""How often that is done without any success."""
+"""The maximum number of retries without any success."""
 GIVE_UP_S: Final = 60.0
 """Staging without programs ends if an origin or a peer does not answer for so long."""
 
@@ -50,11 +50,11 @@ class StateWord:
 
 @dataclass(frozen=True, slots=True)
 class AgentParts:
-    """What the lifetime of an agent sees of it.
+    """The parts of an agent that its lifetime uses.
 
     Attributes:
-        turn: gives the Stager a turn.
-        end: begins the orderly end, for a reason.
+        turn: runs one turn of the Stager.
+        end: begins the orderly end, with a reason.
     """
 
     setup: Setup
@@ -68,25 +68,25 @@ class AgentParts:
 
 
 class Lifetime(Protocol):
-    """Why an agent lives: it decides when the agent ends, and what it reports."""
+    """Decides when an agent ends, and what it reports."""
 
     @property
     def late_after_s(self) -> float | None:
-        """After how long without a Catalog programs start; None: there are none."""
+        """How long programs wait for the Catalog at most; None: no programs."""
 
     @property
     def needs_all_datasets(self) -> bool:
         """Whether there must be an index of every dataset."""
 
     def look(self, stager: Stager | None) -> None:
-        """Look whether the agent is to end; called several times a second."""
+        """Check whether the agent must end; called several times a second."""
 
     def note_end_of_process(self, stager: Stager | None) -> None:
         """Handle the end of a process of the job."""
 
     @property
     def has_report(self) -> bool:
-        """Whether there is something to report of this node."""
+        """Whether this node has something to report."""
 
     def render(self, report: reports.Report) -> str:
         """Return the report as text."""
@@ -96,7 +96,7 @@ MakeLifetime = Callable[[AgentParts], Lifetime]
 
 
 class ProgramLifetime:
-    """The programs of the job: the agent ends with the last one on all nodes."""
+    """Ends the agent with the last program of the job on all nodes."""
 
     def __init__(self, parts: AgentParts) -> None:
         self._parts = parts
@@ -116,7 +116,7 @@ class ProgramLifetime:
         return False
 
     def look(self, stager: Stager | None) -> None:
-        """Look for new processes, and for the end of the last one."""
+        """Check for new processes, and for the end of the last one."""
         processes = self._parts.processes
         processes.scan()
         self.note_end_of_process(stager)
@@ -142,7 +142,7 @@ class ProgramLifetime:
 
     @property
     def has_report(self) -> bool:
-        """Whether there were processes of the job on this node."""
+        """Whether processes of the job ran on this node."""
         processes = self._parts.processes
         return processes.programs_seen > 0 or bool(processes.seen())
 
@@ -169,9 +169,9 @@ class ProgramLifetime:
             cluster.resume()
 
     def _end_unless_joined(self) -> None:
-        """End, unless a launcher has joined: it does so before it reads our state.
+        """End, unless a launcher has joined: it joins before it reads our state.
 
-        A process may be new, too, for which the agent lingers.
+        The agent also continues if a new process is running for which it lingers.
         """
         state, processes = self._parts.state, self._parts.processes
         before, seen = state.value, processes.programs_seen
@@ -186,11 +186,11 @@ class ProgramLifetime:
 
 
 class FillLifetime:
-    """The share of this node: the agent ends when all nodes have staged theirs.
+    """Ends the agent when all nodes have staged their share.
 
     Args:
-        show: called with how far staging is, the bytes per second, and the seconds
-            that are left, of which the last two may be unknown.
+        show: called with the progress of staging, the bytes per second, and the seconds
+            left; the last two may be unknown.
     """
 
     def __init__(self, parts: AgentParts, show: ShowProgress) -> None:
@@ -217,7 +217,7 @@ class FillLifetime:
         return True
 
     def look(self, stager: Stager | None) -> None:
-        """End when there is nothing left to stage here and on the other nodes."""
+        """End when this node and the other nodes have nothing left to stage."""
         if stager is None:
             return
         tally = stager.table.tally()
@@ -233,7 +233,7 @@ class FillLifetime:
             self._parts.end("everything is staged")
 
     def _show_progress(self, stager: Stager) -> None:
-        """Show how far staging is, not more often than anybody can read it."""
+        """Show the progress of staging, slowly enough to be read."""
         now_s = time.monotonic()
         if now_s - self._shown_s < SHOW_S:
             return
@@ -249,7 +249,7 @@ class FillLifetime:
 
     @property
     def has_report(self) -> bool:
-        """Whether there is something to report: always."""
+        """Whether this node has something to report: always."""
         return True
 
     def render(self, report: reports.Report) -> str:
@@ -257,9 +257,9 @@ class FillLifetime:
         return reports.render_staged(report)
 
     def _has_more(self, stager: Stager) -> bool:
-        """Return whether a File is on its way or may still be staged.
+        """Return whether a File is in flight or may still be staged.
 
-        What has failed is tried again; each File fails for good after a few times.
+        Failed Files are retried; each fails permanently after a few attempts.
         """
         now = time.monotonic()
         if not stager.idle and not stager.hangs:

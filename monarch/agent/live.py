@@ -1,4 +1,4 @@
-"""What an agent answers while it runs: to `monarch status` and to `monarch top`.
+"""The answers of a running agent to `monarch status` and `monarch top`.
 
 Unlike a report, this is cheap enough for a request every second.
 """
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from monarch.peers.mesh import Mesh
 
 SCHEMA: Final = 1
-"""The version of an answer; it grows when something is changed, not by additions."""
+"""The version of an answer; changes increase it, additions do not."""
 
 _READY: Final = "opens_hit_tier"
 
 
 class Live:
-    """The figures of a running agent, and how fast they change.
+    """The figures of a running agent, and their rates.
 
     Args:
         run: the run directory.
-        stats: returns what is counted.
-        mesh: returns the connections to other nodes; None: there are none.
+        stats: returns the current figures.
+        mesh: returns the connections to other nodes; None: no other nodes.
 
     Attributes:
         metrics_url: where metrics are exported; "" if they are not.
@@ -69,7 +69,7 @@ class Live:
         return self._state.value
 
     def scanned_names(self) -> int:
-        """Return how many names this node has found in the datasets."""
+        """Return the number of names that this node has found in the datasets."""
         found = (one.advance for one in self._joining.indexings)
         return sum(advance.done for advance in found if not advance.compares)
 
@@ -83,13 +83,13 @@ class Live:
     # -- answers ------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Return everything, the report of this moment included."""
+        """Return all figures and the current report."""
         stats = self.stats()
         report = reports.summarize(stats.snapshot(complete=False))
         return {**self.figures(stats), "report": report}
 
     def figures(self, stats: AgentStats | None = None) -> dict[str, Any]:
-        """Return what `monarch top` shows."""
+        """Return the figures that `monarch top` shows."""
         stats = stats or self.stats()
         self.watching.look()
         counters = stats.processes.totals()
@@ -119,7 +119,7 @@ class Live:
         }
 
     def progress(self, stats: AgentStats) -> Progress:
-        """Return how far staging is."""
+        """Return the progress of staging."""
         return self._meter.measure(stats.stager) if stats.stager else Progress()
 
     def _staged(self, stats: AgentStats) -> dict[str, Any] | None:
@@ -137,7 +137,7 @@ class Live:
         }
 
     def _indexing(self, stats: AgentStats) -> list[dict[str, Any]]:
-        """Return how far the scan of each dataset is; nothing once all are indexed."""
+        """Return the progress of each dataset's scan; nothing once all are indexed."""
         if stats.namespace is not None:
             return []
         rows = []
@@ -168,7 +168,7 @@ class Live:
         return rows
 
     def _figures(self) -> NodeFigures:
-        """Return how this node does, for the others."""
+        """Return the figures of this node for the others."""
         stats = self.stats()
         found, per_s = self.progress(stats), self._rates.per_s()
         opens = opens_by_source(stats.processes.totals())
@@ -209,7 +209,7 @@ def _grows(stats: AgentStats) -> dict[str, float]:
     staged = sum(tally[f"{kind}_bytes"] for kind in STAGED_KINDS)
     files = sum(tally[f"{kind}_files"] for kind in STAGED_KINDS)
     return {
-        # What passes through the pool is not kept.
+        # Files that pass through the Pool are not kept.
         "staged_bytes": staged - tally["transit_bytes"],
         "staged_files": files - tally["transit_files"],
         "origin_read_bytes": tally["origin_read_bytes"],

@@ -21,7 +21,7 @@ _NAMES: Final = {
     "waited_s": "exposed_wait_s",
     "restarts": "reader_restarts",
 }
-"""The figures of a loader, by their names there."""
+"""The names of a loader's figures: ours, and those of the loader."""
 _READER_NAMES: Final = {
     "requests": "requests",
     "request_bytes": "request_bytes",
@@ -33,14 +33,14 @@ _READER_NAMES: Final = {
     "store_window": "store_window",
     "store_reconnects": "store_reconnects",
 }
-"""The same of its reader."""
+"""The same for its reader."""
 
 
 def _reader_of(stats: Mapping[str, Any]) -> LoaderFigures:
-    """Return what a loader says of its reader, as the figures of no rank.
+    """Return the figures of a loader's reader, as those of no rank.
 
     Raises:
-        TypeError, ValueError: they are none.
+        TypeError, ValueError: they are not valid.
     """
     from monarch.report.model import LoaderFigures
 
@@ -67,7 +67,7 @@ class LoaderRows:
         return f"<LoaderRows, {len(self._rows)}>"
 
     def take(self, asked: dict[str, Any], pid: int) -> dict[str, Any]:
-        """Take what a loader of a process has counted.
+        """Store the figures of a loader of a process.
 
         Raises:
             MonarchError: these are not the figures of a loader.

@@ -42,9 +42,9 @@ def serve(
 
     Args:
         notifier: prints failures before it is closed.
-        ask: returns what the agent is to do.
+        ask: returns the request for the agent.
         bootstrap: how to find the other nodes; None: by the environment.
-        fingerprint: that of the options, if the name of the job is random.
+        fingerprint: of the options, if the name of the job is random.
     """
     try:
         request = ask()
@@ -85,7 +85,7 @@ class Prepared:
     def undo(self) -> None:
         """Remove the Tiers and the agent's files.
 
-        The launcher writes the reason into the directory, for others of its job.
+        The launcher writes the reason into the directory, for others of the job.
         """
         remove_tiers(self.setup, self.run.path)
         self.run.clear()
@@ -94,7 +94,7 @@ class Prepared:
 def prepare(
     run_dir: Path, setup: Setup, notifier: Notifier, bootstrap: Bootstrap | None
 ) -> Prepared:
-    """Take the run directory of an agent, and make its Tiers.
+    """Claim the run directory of an agent, and make its Tiers.
 
     Raises:
         MonarchError: another agent has the directory, or no Tier works.
@@ -137,7 +137,7 @@ def _lacks_room(error: Exception) -> bool:
 
 
 def _allow_descriptors() -> None:
-    """Raise the limit: each process of the job and each copy takes one."""
+    """Raise the limit: each process of the job and each copy uses a descriptor."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -145,7 +145,7 @@ def _allow_descriptors() -> None:
 async def _live(prepared: Prepared, notifier: Notifier, make: MakeLifetime) -> Agent:
     setup, cluster = prepared.setup, None
     if prepared.bootstrap is not None:
-        # What speaks with other nodes is imported where there are some.
+        # Imported only if the job has other nodes.
         from monarch.agent.cluster import Cluster
 
         cluster = Cluster(prepared.bootstrap, setup, notifier)

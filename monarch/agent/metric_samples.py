@@ -35,7 +35,7 @@ class Histogram(NamedTuple):
     """The counts of a histogram.
 
     Attributes:
-        buckets: the end of each, and how many values are not above it.
+        buckets: the upper bound of each, and the number of values up to it.
         total: the sum of all values.
     """
 
@@ -44,7 +44,7 @@ class Histogram(NamedTuple):
 
 
 def samples(live: Live) -> list[Sample]:
-    """Return the values of all metrics but the histogram."""
+    """Return the values of all metrics except the histogram."""
     stats = live.stats()
     return [
         *_about_agent(live, stats),
@@ -59,7 +59,7 @@ def samples(live: Live) -> list[Sample]:
 
 
 def waits(stats: AgentStats) -> Histogram:
-    """Return how long opens have waited."""
+    """Return the histogram of the waits of opens."""
     counts, total_ns = stats.processes.waits()
     ends = [wait_bucket_ns(number) / 1e9 for number in range(1, len(counts))]
     below, so_far = [], 0

@@ -37,7 +37,7 @@ from monarch.tiers.probe import FAULTS
 
 PROGRESS_AFTER_S: Final = 1.0
 SILENT_S: Final = 5.0
-"""A scan that finds no name for so long hangs; a slow one keeps finding some."""
+"""A scan that finds no name for so long hangs; a slow scan still finds some."""
 POLL_S: Final = 0.1
 
 log = logging.getLogger("monarch.agent")
@@ -52,10 +52,9 @@ def index_datasets(
     """Load or scan the index of every dataset, each in its own thread.
 
     Args:
-        begun: gets what has begun, which others may look at.
-        partial: of several datasets, one that fails or hangs gets an empty index when
-            `catalog.wait_max` is over and another one is ready: programs read it from
-            the origin.
+        begun: receives the started indexings, so that others see their progress.
+        partial: a dataset that fails or hangs gets an empty index if another one is
+            ready when `catalog.wait_max` is over: programs read it from the origin.
 
     Raises:
         UsageError: a dataset is not valid.
@@ -156,7 +155,7 @@ class Indexing:
 
 
 def progress_of(path: str, notifier: Notifier) -> Progress:
-    """Return what sends the progress of a scan to the launcher once it takes long."""
+    """Return a callback that sends the progress of a long scan to the launcher."""
     started_s, rate = time.monotonic(), ScanRate()
 
     def progress(advance: Advance) -> None:
@@ -196,7 +195,7 @@ class Namespace:
         return f"<Namespace {len(self.inventory)} files in {len(self.roots)} roots>"
 
     def _behind(self) -> Behind:
-        """Return which Files only links to directories outside the roots lead to."""
+        """Return the Files that only links to directories outside the roots lead to."""
         groups, links = np.full(len(self.inventory), OWN, np.int32), list[str]()
         for base, root in zip(self.bases, self.roots, strict=True):
             found = behind_links(root.block)
@@ -214,7 +213,7 @@ class Namespace:
         return native.replica_name(root.block.memory, root.path, entry)
 
     def changed_roots(self) -> list[MappedRoot]:
-        """Return the roots of which files have changed since their index was made."""
+        """Return the roots with files that have changed since their index was made."""
         marks = self.written
         firsts = zip(self.roots, self.bases, marks.roots, strict=False)
         return [
@@ -239,7 +238,7 @@ class Namespace:
         )
 
     def table_files(self, first: npt.NDArray[np.uint64]) -> native.TableFiles:
-        """Return the Files as a staging table has them.
+        """Return the Files in the form for a staging table.
 
         Args:
             first: the first Extent of each File, and the number of all Extents.
@@ -255,14 +254,14 @@ class Namespace:
         )
 
     def flag_whole(self, named: Selection, large_bytes: int) -> None:
-        """Flag large Files of which only a whole Replica is of use.
+        """Flag large Files that are useful only as a whole Replica.
 
-        Those of formats that are usually mapped are held whole or not at all. Of those
-        that the user has named, opens wait until they are staged whole, too: for
+        Files of formats that are usually mapped are held whole or not at all. Opens of
+        Files that the user has named wait until they are staged whole, too: for
         programs that map them by a system call of their own.
 
         Args:
-            named: by the user.
+            named: the names given by the user.
             large_bytes: the size above which programs do not wait for any other File.
         """
         flags = self.segments.whole(len(self.inventory))
@@ -316,7 +315,7 @@ def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:
 
 
 def open_policy(setup: Setup, *, inner_mounts: bool) -> OpenPolicy:
-    """Return what the Shim does at a cold open.
+    """Return the policy of the Shim for cold opens.
 
     Args:
         inner_mounts: something is mounted on a catalogued name.
@@ -341,7 +340,7 @@ def _place(tier: Tier) -> TierPlace:
 
 
 def device_of_files(directory: Path) -> int:
-    """Return the device of a new file, which overlays report unlike the directory's."""
+    """Return the device of a new file; on overlays it differs from the directory's."""
     probe = directory / ".probe"
     fd = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

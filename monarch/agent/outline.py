@@ -18,7 +18,7 @@ from monarch.origins.dataset import Dataset, Indexed, empty_index
 from monarch.origins.root import open_root
 
 ROOTS_S: Final = 1.0
-"""The time that the roots of the datasets have to answer before programs start."""
+"""How long programs wait for an answer of the datasets' roots before they start."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -26,7 +26,7 @@ log = logging.getLogger("monarch.agent")
 async def outline_roots(setup: Setup) -> list[Indexed]:
     """Return an index without names for each dataset.
 
-    A root that does not answer in time has no device: what changes on any may be below.
+    A root that does not answer in time has no device: any change may be below it.
 
     Raises:
         UsageError: a dataset is not a readable directory.
@@ -49,7 +49,7 @@ def _answer(asked: "asyncio.Future[Indexed]", dataset: Dataset) -> Indexed:
 
 
 def _outline_root(dataset: Dataset) -> Indexed:
-    """Return an index that knows nothing but its root."""
+    """Return an index that contains only its root."""
     root, blank = open_root(dataset.path), empty_index(dataset)
     block = blank.index.block
     block.header["root_dev"], block.header["root_ino"] = root.dev, root.ino
@@ -59,11 +59,11 @@ def _outline_root(dataset: Dataset) -> Indexed:
 
 
 class Outline:
-    """A catalog without names, and what programs change until there is one with them.
+    """A Catalog without names, and the changes of programs until the Catalog is ready.
 
-    The Shim puts each file and directory that a program changes into a table, by its
-    identity. When the Catalog is there, the table becomes marks of its Files: the scan
-    may have seen them before the change or after it.
+    The Shim records each file and directory that a program changes in a table, by its
+    identity. When the Catalog is ready, the entries become marks of its Files: the scan
+    may have seen them before or after the change.
     """
 
     def __init__(self, setup: Setup, segments: Segments, roots: list[Indexed]) -> None:
@@ -94,7 +94,7 @@ class Outline:
 
     @property
     def late_s(self) -> float:
-        """How long there has been an outline in place of a Catalog."""
+        """How long the outline has been in use in place of a Catalog."""
         ended_s = time.monotonic() if self._ended_s is None else self._ended_s
         return ended_s - self._began_s
 
@@ -103,7 +103,7 @@ class Outline:
         self._ended_s = time.monotonic()
 
     def apply(self) -> None:
-        """Set the marks of all that was changed so far."""
+        """Set the marks of all changes so far."""
         self._revision = int(self._table["revision"])
         memory = self._segments.memory
         native.changes_apply(
@@ -111,17 +111,17 @@ class Outline:
         )
 
     def look(self) -> None:
-        """Apply later changes, from a process that cannot map the Catalog."""
+        """Apply later changes of a process that cannot map the Catalog."""
         if int(self._table["revision"]) != self._revision:
             log.info("changes of a program without catalog applied")
             self.apply()
 
 
 def serve_catalog(requests: Bytes, outline: Outline | None) -> None:
-    """Let programs find the Catalog, with marks of all that they have changed before.
+    """Make the Catalog visible to programs, with the marks of their earlier changes.
 
-    A program that still finds no Catalog after a change has put it into the table
-    before this reads the table; any other one sets the marks itself.
+    A program that still finds no Catalog after a change has recorded the change before
+    the table is read here; any other program sets the marks itself.
     """
     if outline is not None:
         native.catalog_state_store(requests, CatalogState.SETTLING)

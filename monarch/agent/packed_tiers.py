@@ -1,4 +1,4 @@
-"""Decides at the start of a job how its packed Tiers are packed."""
+"""Chooses the codecs of packed Tiers at the start of a job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SPEED_MAX_S: Final = 2.0
 """A Tier that takes longer to be measured does not delay the job."""
 MEMORY: Final = (100_000.0, 4e9)
-"""Files and bytes that memory gives to one reader in a second."""
+"""Files and bytes per second that one reader gets from memory."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -47,10 +47,10 @@ class PackedTier:
     """A Tier that is packed.
 
     Attributes:
-        packings: for the Files of no rule, and for those of each rule.
-        ratio: at which its Files are expected to shrink.
-        why: why this codec was chosen; "" where it was given.
-        patterns: by rule, from the first on.
+        packings: for the Files without a rule, and for those of each rule.
+        ratio: the expected compression ratio of its Files.
+        why: the reason for the choice of this codec; "" if it was given.
+        patterns: of each rule, from the first on.
     """
 
     packings: tuple[Packing, ...]
@@ -65,7 +65,7 @@ class PackedTier:
 
     @property
     def codec(self) -> str:
-        """Return its codecs for people."""
+        """Return its codecs as text for users."""
         main, *others = (str(packing.codec) for packing in self.packings)
         rules = zip(others, self.patterns, strict=True)
         return ", ".join(
@@ -74,22 +74,22 @@ class PackedTier:
 
     @property
     def spec(self) -> TierCodec:
-        """Return what all nodes of the job must know of it."""
+        """Return its codec and ratio for all nodes of the job."""
         return TierCodec(self.tier, str(self.packings[0].codec), self.ratio)
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known before a codec is tried.
+    """The facts that are available before a codec is tried.
 
     Attributes:
         told: the choice of the first node for all.
-        left: what earlier jobs have left packed, by Tier: as long as it is configured
-            in the same way, nothing is tried again.
+        left: the packs of earlier jobs, by Tier: while the Tier's configuration is the
+            same, no codec is tried again.
         for_others: this node chooses for all. No dictionary is chosen then: each node
             would read a sample of the origin to train it.
-        rooms: how often the nodes of the job have the room of this one's Tiers for one
-            copy of each File.
+        rooms: the space of all nodes for one copy of each File, as a multiple of this
+            node's Tiers.
     """
 
     told: Sequence[TierCodec] = ()
@@ -100,10 +100,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How Tiers are packed, and what of the origin was read to know it.
+    """The packing of Tiers, and the reads of the origin for this choice.
 
     Attributes:
-        busy_ns: how long each read took, added up.
+        busy_ns: the total duration of these reads.
     """
 
     tiers: tuple[PackedTier, ...] = ()
@@ -112,7 +112,7 @@ class Choice:
     busy_ns: int = 0
 
     def counted(self, counters: AgentCounters) -> tuple[PackedTier, ...]:
-        """Return the Tiers; what was read is added to what the agent has read."""
+        """Return the Tiers; add the reads to the agent's counters."""
         counters.tried_bytes += self.read_bytes
         counters.tried_reads += self.reads
         counters.origin_read_bytes += self.read_bytes
@@ -130,8 +130,8 @@ class _Wanted:
     """A Tier that is to be packed.
 
     Attributes:
-        rules: by File, the rule that applies, 0 for none; None: there are none.
-        codecs: of the rules.
+        rules: the rule of each File, 0 for none; None: no rules.
+        codecs: the codecs of the rules.
         shares_words: a dictionary may be chosen.
         rooms: see Known.
     """
@@ -147,13 +147,13 @@ class _Wanted:
         return tuple(Codec.parse(codec) for _, codec in self.tier.settings.codecs)
 
     def rule_of_each(self, inventory: Inventory) -> npt.NDArray[np.uint8]:
-        """Return by File its rule, 0 for none."""
+        """Return the rule of each File, 0 for none."""
         if self.rules is None:
             return np.zeros(len(inventory), np.uint8)
         return self.rules
 
     def shares(self, inventory: Inventory) -> npt.NDArray[np.float64]:
-        """Return the share of the dataset's bytes by rule, from 0 on."""
+        """Return each rule's share of the dataset's bytes, from rule 0 on."""
         found = np.zeros(1 + len(self.tier.settings.codecs))
         found[0] = 1.0
         if self.rules is not None and inventory.total_bytes:
@@ -164,7 +164,7 @@ class _Wanted:
     def packed(
         self, packings: Sequence[Packing], ratio: float, why: str = ""
     ) -> PackedTier:
-        """Return it with its rules."""
+        """Return the packed Tier with its rules."""
         first, *others = packings
         numbered = (replace(one, rule=rule) for rule, one in enumerate(others, start=1))
         patterns = tuple(files for files, _ in self.tier.settings.codecs)
@@ -180,10 +180,10 @@ def choose_packing(
 ) -> Choice:
     """Try codecs on pieces of the datasets for each Tier that is to be packed.
 
-    It takes a second or some, and is for another thread than the event loop's.
+    It takes a few seconds and must not run in the event loop's thread.
 
     Args:
-        warn: called with the libraries that this node lacks.
+        warn: called with problems, such as a missing library.
     """
     given, left = {one.tier: one for one in beside.told}, beside.left
     shares_words = not beside.for_others and are_small(inventory)
@@ -225,11 +225,11 @@ def _samples(
     known: Mapping[int, PackedTier | None],
     inventory: Inventory,
 ) -> dict[int, tuple[Pieces, ...]]:
-    """Read the samples for Tiers whose packing is not known.
+    """Read the samples for Tiers with an unknown packing.
 
     Returns:
-        By the number of the Tier: of the Files of no rule, and of those of each rule.
-        Tiers with the same rules share them.
+        For each Tier by number, the samples of the Files without a rule and of those of
+        each rule. Tiers with the same rules share them.
     """
     read: dict[object, tuple[Pieces, ...]] = {}
     found = {}
@@ -248,7 +248,7 @@ def _samples(
 
 
 def _rules(tier: Tier, inventory: Inventory) -> npt.NDArray[np.uint8] | None:
-    """Return by File the number of the rule for its codec, or 0."""
+    """Return for each File the number of its codec's rule, or 0."""
     patterns = [files for files, _ in tier.settings.codecs]
     return inventory.first_matches(patterns) if patterns else None
 
@@ -259,8 +259,8 @@ def _left(
     """Return a Tier packed as an earlier job has left it.
 
     Returns:
-        None: it is configured in another way, the job packs it in another way, or this
-        node has not the libraries any more.
+        None: its configuration is different, the job packs it differently, or this node
+        no longer has the libraries.
     """
     if left is None or left.configured != configuration(wanted.tier.settings):
         return None
@@ -275,10 +275,10 @@ def _left(
 def _agreed(
     wanted: _Wanted, told: TierCodec | None, warn: Callable[[str], None]
 ) -> PackedTier | None:
-    """Return a Tier as the first node packs it, too.
+    """Return a Tier packed as on the first node.
 
     Returns:
-        None: there is no such node, or files have to be read first, for a dictionary.
+        None: no first node has chosen, or a dictionary needs files to be read first.
     """
     if told is None:
         return None
@@ -311,7 +311,7 @@ def _tried(
     """Return a Tier with the codecs of its rules, and of all other Files.
 
     Args:
-        samples: of the Files of no rule, and of those of each rule.
+        samples: of the Files without a rule, and of those of each rule.
     """
     number, tier = wanted.number, wanted.tier
     (rest, *ruled), why = samples, ""
@@ -332,7 +332,7 @@ def _tried(
 def _given(
     tier: Tier, codec: Codec, pieces: Pieces, warn: Callable[[str], None]
 ) -> Trial:
-    """Try a configured codec, as far as this node can have it."""
+    """Try a configured codec, as far as this node supports it."""
     from monarch.origins.trials import try_codecs
 
     codec = _usable(tier, codec, warn)
@@ -345,9 +345,9 @@ def _given(
 
 
 def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
-    """Return the speed of a Tier; that of memory, if it cannot be measured now.
+    """Return the speed of a Tier, or of memory if it cannot be measured now.
 
-    The choice is careful then: a fast Tier waits for no slow codec.
+    The choice is then cautious: a fast Tier does not wait for a slow codec.
     """
     from monarch.selector import Link
     from monarch.tiers.speed import measure_speed
@@ -367,11 +367,11 @@ def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
 def _choose(
     wanted: _Wanted, inventory: Inventory, pieces: Pieces, speed: Link
 ) -> tuple[Trial, str]:
-    """Return the trial of the codec that lets a Tier hold most, and why.
+    """Return the trial of the codec that lets a Tier hold most, and the reason.
 
     Args:
-        pieces: of the Files of no rule, by which the origin is judged, too.
-        speed: of the Tier.
+        pieces: of the Files without a rule; they also show the speed of the origin.
+        speed: the speed of the Tier.
     """
     from monarch.origins.trials import try_codecs
 

@@ -1,4 +1,4 @@
-"""The data sockets to all peers: for requests to them, and for theirs."""
+"""The data sockets to all peers: for requests to peers and from peers."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,12 @@ from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Member, Phase, ProtocolError, Standing, View
 from monarch.stager import Policy, Sources
 
-# How soon a node is asked again whose breaker has closed; new ones are asked at once.
+# The delay before a node whose breaker has closed is connected again; new nodes are
+# connected at once.
 RECONNECT_S: Final = 0.1
 CONNECTING_MAX: Final = 16
 CONNECTIONS_MIN: Final = 64
-# Programs start at the latest when a node could not be reached for so long.
+# Programs start at the latest after a node was unreachable for so long.
 CONNECTED_S: Final = 5.0
 # How long a request may wait for a File that the owner is fetching, as a part of
 # cold_open.timeout: a program that waits for the File waits longer.
@@ -34,7 +35,7 @@ log = logging.getLogger("monarch.agent")
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """The server and the receiver of this node, and where it finds each File."""
+    """The server and the receiver of this node, and the sources of each File."""
 
     server: native.PeerServer
     receiver: native.PeerReceiver
@@ -42,9 +43,9 @@ class Endpoints:
 
 
 class WaitingSockets:
-    """Keeps the sockets of peers while this node exchanges no Files, before or after.
+    """Keeps the sockets of peers before and after this node exchanges Files.
 
-    A peer may have the Catalog, and connect, before this node does.
+    A peer may have the Catalog and connect before this node has it.
     """
 
     def __init__(self, bootstrap: Bootstrap, setup: Setup, mesh: Mesh) -> None:
@@ -59,13 +60,13 @@ class WaitingSockets:
     async def open(
         self, staging: Staging, counters: AgentCounters, spec: JobSpec
     ) -> "PeerSockets":
-        """Compute the Placement, serve the peers that wait, and begin to connect."""
+        """Compute the Placement, serve waiting peers, and begin to connect."""
         stager = staging.stager
         placement = await in_thread(
             spec.place, stager.replicas.sizes, stager.table.first_rows
         )
         policy = await in_thread(Policy.cluster, placement, self._bootstrap.number)
-        # Before peers ask: by the rows of a node alone it would read their Files too.
+        # Before requests of peers: with its rows alone it would read their Files, too.
         await in_thread(stager.follow, policy)
         sources = Sources(policy, stager.table, counters)
         sealed = spec.integrity is Integrity.MAC
@@ -79,7 +80,7 @@ class WaitingSockets:
         sockets, self._sockets = self._sockets, {}
         for peer, fd in sockets.items():
             opened.adopt(peer, fd)
-        # Nodes may have left since the Placement was made: none waits for them.
+        # Nodes may have left since the Placement was made: no node waits for them.
         opened.update(self._mesh.view)
         opened.connect()
         return opened
@@ -113,7 +114,7 @@ class WaitingSockets:
         self._sockets.clear()
 
     async def wait_connected(self, timeout_s: float) -> None:
-        """Wait for nothing: this node asks no peer."""
+        """Return at once: this node sends no requests to peers."""
 
     def adopt(self, peer: int, fd: int) -> None:
         """Keep the newest socket of a peer."""
@@ -122,13 +123,13 @@ class WaitingSockets:
         self._sockets[peer] = fd
 
     def update(self, view: View) -> None:
-        """Note nothing: open() looks at the view."""
+        """Do nothing: open() reads the view."""
 
     def report_late(self, peer: int) -> None:
-        """Ignore a late peer: this node asks none."""
+        """Ignore a late peer: this node sends no requests."""
 
     def check_breakers(self) -> None:
-        """Check nothing: this node has no breakers."""
+        """Do nothing: this node has no breakers."""
 
 
 class PeerSockets:
@@ -156,12 +157,12 @@ class PeerSockets:
         return f"<PeerSockets {self.endpoints.sources!r}>"
 
     def connect(self) -> None:
-        """Begin to connect, and go on until close()."""
+        """Begin to connect, and continue until close()."""
         self._keeping = asyncio.create_task(self._keep_connected())
         self._keeping.add_done_callback(log_failure)
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close all data sockets; due before the engine is closed."""
+        """Close all data sockets; to be called before the engine is closed."""
         self._is_closed = True
         if self._keeping is not None:
             self._keeping.cancel()
@@ -214,7 +215,7 @@ class PeerSockets:
         return started and self.endpoints.sources.due(number)
 
     async def _connect(self, peer: int) -> None:
-        """Open a data socket within the time of an answer, as a probe of the peer."""
+        """Open a data socket within `peers.timeout`, as a probe of the peer."""
         endpoints = self.endpoints
         try:
             async with asyncio.timeout(self._setup.config.peers.timeout):
@@ -249,7 +250,7 @@ class PeerSockets:
     # -- state of peers ---------------------------------------------------------
 
     def update(self, view: View) -> None:
-        """Disconnect nodes that have left, and let those that have joined be asked."""
+        """Disconnect nodes that have left, and allow requests to new nodes."""
         for member in view.members:
             before = self._standings.get(member.number, Standing.UNSEEN)
             self._standings[member.number] = member.standing
@@ -283,6 +284,6 @@ class PeerSockets:
         for peer, reported in self.endpoints.sources.openings():
             log.warning("breaker opened peer=%s", self._bootstrap.nodes[peer])
             self.endpoints.receiver.disconnect(peer)
-            # All nodes see for themselves that one has left.
+            # All nodes detect by themselves that a node has left.
             if not reported and self._standings.get(peer) is not Standing.LEFT:
                 self._mesh.send_note({"late": peer})

@@ -15,7 +15,7 @@ from monarch.native import COUNTERS, DTYPES, ProcessState, WaitSource
 _LIVING = (ProcessState.LAUNCHED, ProcessState.ACTIVE, ProcessState.LAUNCHER)
 # How many ended processes are remembered, to recognise a late slot of one of them.
 _ENDED_MAX: Final = 4096
-# Pidfds take at most one part in so many of the descriptors; copies need the others.
+# Pidfds use at most 1 / DESCRIPTORS_PARTS of the descriptors; copies need the others.
 DESCRIPTORS_PARTS: Final = 2
 
 
@@ -57,7 +57,7 @@ class Processes:
 
     @property
     def programs(self) -> int:
-        """How many of them a launcher has become or started."""
+        """How many running processes a launcher has become or started."""
         return len(self._programs)
 
     def scan(self) -> None:
@@ -74,7 +74,7 @@ class Processes:
                 self._remove(number)
 
     def note_end_of_job(self) -> None:
-        """Ignore launchers that come from now on: they wait for another agent."""
+        """Stop accepting launchers; new ones wait for the next agent."""
         self._over = True
 
     def totals(self) -> dict[str, int]:
@@ -118,9 +118,9 @@ class Processes:
         return int(self._segment[0]["wait_buckets"].sum())
 
     def exit_status(self) -> int | None:
-        """Return the exit code of a program that has ended, rather of one that failed.
+        """Return the exit code of an ended program, preferably of one that failed.
 
-        It is 128 and the number of a signal that has ended the program, and unknown of
+        It is 128 plus the number of the signal that ended the program, and unknown for
         programs that have replaced their launcher.
         """
         status = int(self._segment[0]["ended_status"])
@@ -136,7 +136,7 @@ class Processes:
     def inactive_pids(self) -> list[int]:
         """Return the living processes that were started, but have no active Shim.
 
-        Their parent has taken a slot for them; where the Shim is active, so has it.
+        Their parent has taken a slot for them; an active Shim takes a slot, too.
         """
         slots = self._slots[: self._used()]
         launched = slots["pid"][slots["state"] == ProcessState.LAUNCHED]
@@ -149,7 +149,7 @@ class Processes:
         return found
 
     def elsewhere(self) -> list[tuple[int, int, bytes]]:
-        """Return (dev, ino, path) of Files that were opened by paths not known."""
+        """Return (dev, ino, path) of Files that were opened by unknown paths."""
         records = self._segment[0]["elsewhere"]
         return [
             (int(one["dev"]), int(one["ino"]), bytes(one["path"])[: int(one["bytes"])])
@@ -157,7 +157,7 @@ class Processes:
         ]
 
     def unslotted(self) -> int:
-        """Return how many processes got no slot."""
+        """Return the number of processes that got no slot."""
         return int(self._segment[0]["slots_full"])
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class Processes:
     def _watch(self, number: int) -> None:
         slot = self._slots[number]
         if slot["state"] not in _LIVING:
-            return  # on_end() of another process has led to a scan inside this one
+            return  # on_end() of another process has caused a nested scan
         # Only a launcher writes the start time into the slot.
         program = slot["state"] == ProcessState.LAUNCHER or slot["starttime"] != 0
         self.programs_seen += bool(program)
@@ -228,7 +228,7 @@ class Processes:
         self._on_end()
 
     def _is_first(self, pid: int, start: int | None, active: bool) -> bool:
-        """Return whether this slot is the first of its process, which alone is counted.
+        """Return whether this slot is the first of its process: only that is counted.
 
         posix_spawn() returns the pid of a child after the child has run: a short child
         may have taken a slot of its own, and ended, before its parent takes one for it.
@@ -243,7 +243,7 @@ class Processes:
         return not known
 
     def _is_active(self, pid: int) -> bool:
-        """Return whether another slot says that the Shim is active in this process."""
+        """Return whether another slot shows that the Shim is active in this process."""
         slots = self._slots[: self._used()]
         active = slots["state"] == ProcessState.ACTIVE
         return bool(np.any(active & (slots["pid"] == pid)))
@@ -261,7 +261,7 @@ def start_time(pid: int) -> int | None:
 
 
 def _start_time_if_ended(pid: int) -> int | None:
-    """Return the same also of a process that has ended but was not waited for."""
+    """Return the start time, also of an ended process that was not waited for."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 

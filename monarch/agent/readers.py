@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 NONE: Final = Need()
 KEPT_S: Final = 2.0
-"""What is not used for so long goes to other nodes, in twice the time at most."""
+"""Tokens that are unused for so long move to other nodes, within twice the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderNeed:
-    """What was wanted at most in a span of time and in the one before.
+    """The highest needs in a span of time and in the one before.
 
     Args:
         since_s: when the span began.
@@ -36,11 +36,11 @@ class ReaderNeed:
         return _most(self.now, self.before)
 
     def after(self, seen: native.Readers, fill_limit: int, now_s: float) -> ReaderNeed:
-        """Return what follows from what the engine has seen since the last time.
+        """Return the needs, updated by the engine's counts since the last time.
 
         Args:
             fill_limit: how many Files fill copies at once, if it may read.
-            now_s: a clock that never goes back.
+            now_s: a monotonic clock.
         """
         fill = max(seen.background, fill_limit if seen.lacking else 0)
         wanted = Need(min(seen.demand, TOKENS_MAX), fill)
@@ -54,7 +54,7 @@ def _most(one: Need, other: Need) -> Need:
 
 
 class ReaderLimit:
-    """Tells the engine how many tokens it has, and the other nodes how many it needs.
+    """Sends the engine its number of tokens, and the other nodes its needs.
 
     Args:
         total: the tokens of the job; None: no limit.
@@ -78,10 +78,10 @@ class ReaderLimit:
         return self._total if mesh is None else mesh.readers_max
 
     def look(self, staging: Staging, now_s: float) -> None:
-        """Follow the leases of the job; called again and again.
+        """Apply the leases of the job; called repeatedly.
 
         Args:
-            now_s: a clock that never goes back.
+            now_s: a monotonic clock.
         """
         limit = self.first()
         if limit is None:

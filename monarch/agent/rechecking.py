@@ -15,11 +15,11 @@ from monarch.origins.recheck import Compared, compare
 
 BATCH_FILES: Final = 64
 THREADS: Final = 4
-"""Few at a time: the origin is the programs' first."""
+"""Few at a time: programs have precedence at the origin."""
 THREADS_AT_START: Final = 16
 PAUSE_S: Final = 0.005
 DEMAND_PAUSE_S: Final = 0.05
-"""The time without an answered cold open after which the comparison goes on."""
+"""The time without an answered cold open after which the comparison continues."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -32,13 +32,13 @@ class _Part(NamedTuple):
 
 
 class Judge(Protocol):
-    """Who is told what has been found."""
+    """Receives the results of comparisons."""
 
     def confirm(self, files: npt.NDArray[np.int64]) -> None:
-        """Note Files that are what they were."""
+        """Note unchanged Files."""
 
     def mark_written(self, file: int) -> None:
-        """Note a File that is not."""
+        """Note a changed File."""
 
 
 def provisional_roots(namespace: Namespace) -> list[int]:
@@ -48,7 +48,7 @@ def provisional_roots(namespace: Namespace) -> list[int]:
 
 
 def unconfirmed(namespace: Namespace, files: Sequence[int]) -> set[int]:
-    """Return those Files of provisional roots that are not what they were.
+    """Return the Files of provisional roots that are not found unchanged.
 
     A Replica of an earlier job is not compared with the origin when it is adopted.
     """
@@ -101,7 +101,7 @@ class Rechecking:
         return f"<Rechecking {self.left} files left>"
 
     def begin(self) -> "asyncio.Task[None]":
-        """Compare all; it pauses while programs wait for Files."""
+        """Begin to compare all Files, with pauses while programs wait for Files."""
         task = asyncio.create_task(self._run())
         task.add_done_callback(log_failure)
         return task

@@ -1,4 +1,4 @@
-"""Notes once a second what a job does, for the time series of its report."""
+"""Samples the counters of a job once a second, for the time series of its report."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from monarch.metrics import WAITED_OPENS
 
 PERIOD_S: Final = 1.0
 POINTS_MAX: Final = 512
-"""With more samples every second one is forgotten, and they are taken half as often."""
+"""At this number, every second sample is dropped, and the rate is halved."""
 STRANGERS_MAX: Final = 256
-"""So many processes that took no slot are told apart."""
+"""The maximum number of processes without a slot that are distinguished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """What an agent has counted until now.
+    """The counts of an agent so far.
 
     Args:
         tally: the counters of the agent.
@@ -38,16 +38,16 @@ class Levels:
 
 @dataclass(slots=True)
 class ReadCalls:
-    """What the read calls of the job's processes have returned, of any file.
+    """The bytes that read calls of the job's processes have returned, of any file.
 
-    The kernel adds what a process has read to its parent when that has waited for it,
-    so the sum over living processes falls only where a process has no such parent.
+    The kernel adds the reads of a process to its parent when the parent has waited for
+    it, so the sum over living processes falls only if a process has no such parent.
     """
 
     most_bytes: int = 0
 
     def look(self, pids: Iterable[int]) -> None:
-        """Add up what living processes have read."""
+        """Add up the reads of living processes."""
         self.most_bytes = max(self.most_bytes, sum(map(_read_bytes, pids)))
 
 
@@ -55,8 +55,8 @@ class ReadCalls:
 class Strangers:
     """Living processes that programs without the Shim have started: they have no slot.
 
-    A process that has just begun may take one yet, so only those count that are seen at
-    two looks in a row.
+    A new process may still take one, so only processes that are seen at two looks in a
+    row are counted.
 
     Attributes:
         seen: the path of the program, by process id and time of its start.
@@ -84,7 +84,7 @@ class Recorder:
 
     Args:
         levels: returns what the agent has counted.
-        clock_s: when the agent has started, by a clock that never goes back.
+        clock_s: when the agent has started, by a monotonic clock.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class Recorder:
 
     @property
     def read_calls_bytes(self) -> int:
-        """What read calls of programs have returned, as far as it was seen."""
+        """The observed bytes that read calls of programs have returned."""
         return self._reads.most_bytes
 
     @property
     def untracked(self) -> Mapping[str, int]:
-        """How many processes without a slot there were, by their program."""
+        """The number of processes without a slot, by program."""
         found: dict[str, int] = {}
         for program in self._strangers.seen.values():
             found[program] = found.get(program, 0) + 1
@@ -122,7 +122,7 @@ class Recorder:
         self.startup_s = time.monotonic() - self._clock_s
 
     def look(self) -> None:
-        """Take a sample if it is time; called once a second."""
+        """Take a sample if one is due; called once a second."""
         self._reads.look(self._processes.active_pids())
         inactive = self._processes.inactive_pids()
         self._strangers.look(inactive, self._processes.pids() if inactive else ())
@@ -134,7 +134,7 @@ class Recorder:
             self._step *= 2
 
     def look_last(self) -> None:
-        """Take the last sample, while the data plane can still be asked."""
+        """Take the last sample, while the data plane can still be read."""
         self._reads.look(self._processes.active_pids())
         self._take()
 
@@ -167,7 +167,7 @@ class Recorder:
 
 
 def levels(tally: Mapping[str, int], staging: Staging | None) -> Levels:
-    """Return what an agent has counted; its data plane may be closed already."""
+    """Return the counts of an agent; its data plane may be closed already."""
     if staging is None:
         return Levels(tally, ())
     used = [account.used_bytes for account in staging.stager.storage.ledger.accounts]
@@ -186,7 +186,7 @@ def own_cost() -> tuple[float, int]:
 
 
 def _read_bytes(pid: int) -> int:
-    """Return what read calls of a process and its dead children have returned."""
+    """Return the bytes that read calls of a process and its dead children returned."""
     try:
         with open(f"/proc/{pid}/io", "rb") as file:
             name, _, count = file.readline().partition(b":")
@@ -196,7 +196,7 @@ def _read_bytes(pid: int) -> int:
 
 
 def _descendants(parents: Iterable[int], known: set[int]) -> set[tuple[int, int]]:
-    """Return the process ids and start times of descendants that are not known."""
+    """Return the process ids and start times of unknown descendants."""
     found: set[tuple[int, int]] = set()
     left = [*parents]
     while left and len(found) < STRANGERS_MAX:

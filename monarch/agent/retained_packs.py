@@ -27,7 +27,7 @@ log = logging.getLogger("monarch.agent")
 
 
 def packs_of(tier: Tier, packed: PackedTier) -> Packs | None:
-    """Return what a Tier holds packed when its engine has ended; None: nothing."""
+    """Return the packs of a Tier after its engine has ended; None: no packs."""
     segments = tuple(segments_in(tier.directory))
     if not segments:
         return None
@@ -38,7 +38,7 @@ def packs_of(tier: Tier, packed: PackedTier) -> Packs | None:
 def left_packs(
     tiers: Sequence[Tier], roots: Sequence[bytes], retain: str | float
 ) -> dict[int, Packs]:
-    """Return what earlier jobs have left packed in Tiers, before it is claimed."""
+    """Return the packs that earlier jobs left in Tiers, before these are claimed."""
     if retain == "job":
         return {}
     digest = namespace_digest(roots)
@@ -50,7 +50,7 @@ def left_packs(
 
 
 def packs_in(manifests: Mapping[int, Manifest | None]) -> dict[int, Packs]:
-    """Return what is packed of what was retained, by the number of its Tier."""
+    """Return the packs of retained Tiers, by the number of the Tier."""
     return {
         number: manifest.packs
         for number, manifest in manifests.items()
@@ -64,10 +64,11 @@ def adopt_packs(
     counters: AgentCounters,
     warn: Callable[[str], None],
 ) -> None:
-    """Let the engine take over the pack files of earlier jobs, and remove the others.
+    """Let the engine adopt the pack files of earlier jobs, and remove the others.
 
-    Frames of Files that have changed since have the names of what they were, and are
-    given up; so are those of another codec than this job's, of which one line tells.
+    Frames of Files that have changed since have the names of the old versions, and are
+    discarded; frames of another codec than this job's are discarded and reported in one
+    line.
 
     Args:
         warn: called with frames of unchanged Files that cannot be used.
@@ -110,7 +111,7 @@ def adopt_packs(
 def _wanted(
     index: PackIndex, files: Mapping[bytes, int], namespace: Namespace
 ) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """Return by frame the File of this job, or NO_FILE."""
+    """Return for each frame the File of this job, or NO_FILE."""
     found = [files.get(name, NO_FILE) for name in names_of(index)]
     doubted = unconfirmed(namespace, [file for file in found if file != NO_FILE])
     kept = [NO_FILE if file in doubted else file for file in found]

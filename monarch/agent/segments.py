@@ -23,7 +23,7 @@ from monarch.tiers.leftovers import has_programs, supersede
 
 # Files of the launcher; all others are the agent's.
 _LAUNCHER_FILES: Final = frozenset({"start", "lock", "agent.log", "failed"})
-# Files that programs need which outlive the agent.
+# Files for programs that run longer than the agent.
 _SHIM_FILES: Final = frozenset({"shim.so"})
 _SHIM_LIBRARY: Final = "libmonarch_shim.so"
 LOCK_POLL_S: Final = 0.02
@@ -34,14 +34,14 @@ log = logging.getLogger("monarch.agent")
 
 
 class AlreadyStarting(MonarchError):
-    """Another process starts the agent of this run directory, or is it."""
+    """Another process is starting the agent of this run directory, or is that agent."""
 
 
 class StartLock:
     """Prevents launchers from starting another agent while this one starts.
 
     Args:
-        wait_s: how long another process may have it, whose start may fail.
+        wait_s: how long to wait for another process, whose start may fail.
 
     Raises:
         AlreadyStarting: another process has the lock.
@@ -204,12 +204,12 @@ class Segments:
         return self.memory["flags"][start : start + count]
 
     def whole(self, count: int) -> Bytes:
-        """Return the flags of all Files that are waited for whole; none: no flags."""
+        """Return the flags for whole Replicas of all Files; empty: no flags."""
         start = int(self.record("flags")["whole"])
         return self.memory["flags"][start : start + count if start else 0]
 
     def files_of_inode(self, tier: int, ino: int) -> list[int]:
-        """Return the File whose Replica in a Tier has an inode, if there is one."""
+        """Return the File whose Replica in a Tier has this inode, if any."""
         slots = self._inodes()
         places = np.flatnonzero((slots["ino"] == ino) & (slots["tier"] == tier))
         found: list[int] = slots["file"][places].tolist()

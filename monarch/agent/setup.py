@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from monarch.config import Config
 
 CHECK_S = 5.0
-"""The least time for a path to answer, also if `catalog.wait_max` is shorter."""
+"""The minimum time for a path to answer, even if `catalog.wait_max` is shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class Setup:
     Attributes:
         config_text: the configuration as canonical JSON.
         pool: the Pool for Files that pass through this node.
-        whole: the names of Files that are waited for whole, if they are large.
+        whole: the names of Files whose opens wait for all of it, if it is large.
         pool_at_once: whether Files pass through the Pool from the start: those of other
             nodes, or of packed Tiers.
         warnings: for the user, about parts that cannot be used.
-        doubts: the same about tiers that are in a doubtful place, as on all nodes.
+        doubts: warnings about Tiers in doubtful places, the same on all nodes.
     """
 
     config: Config
@@ -155,8 +155,8 @@ def _probe(path: Path) -> str:
 def with_pool(setup: Setup, run: Path, *, pool_at_once: bool) -> Setup:
     """Add the Pool, which is a part of the ram Tiers.
 
-    If Files pass through it from the start, its bytes are taken from them at once,
-    else only when a program gives hints.
+    If Files pass through it from the start, its bytes are subtracted from these Tiers
+    at once, else only when a program sends hints.
     """
     pool_at_once |= any(tier.settings.codec != PLAIN for tier in setup.tiers)
     pool = make_pool(run, setup.config.peers.transit, setup.tiers)
@@ -168,7 +168,7 @@ def with_pool(setup: Setup, run: Path, *, pool_at_once: bool) -> Setup:
 def _datasets(
     named: Sequence[Named], config: Config, environ: Mapping[str, str]
 ) -> tuple[Dataset, ...]:
-    # What was retained is recognised by the attributes of files: they are looked up.
+    # Retained Replicas are matched by the attributes of files: these are looked up.
     reuse = config.catalog.reuse and config.retain == "job"
     saved = SavedIndexes(index_directory(environ)) if reuse else None
     return tuple(Dataset.of(one, saved) for one in named)

@@ -40,7 +40,7 @@ from monarch.tiers.retained import (
 
 DRAIN_S: Final = 1.0
 EXIT_STATUS_S: Final = 0.5
-"""A launcher that waits for its program tells its exit status at once."""
+"""A launcher that waits for its program reports its exit status at once."""
 ENGINE_TIMEOUT_MS: Final = 2000
 REMOVE_S: Final = 2.0
 
@@ -49,11 +49,11 @@ log = logging.getLogger("monarch.agent")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What has become of an agent.
+    """The results of an agent that has ended.
 
     Attributes:
-        report: the report that this node has written, if it has.
-        retained: whether the Tiers were retained, if they were to be.
+        report: the report that this node has written, if any.
+        retained: False if retaining the Tiers has failed.
     """
 
     report: reports.Report | None = None
@@ -87,10 +87,10 @@ class Shutdown:
         """Carry out the steps at the end of a job.
 
         Args:
-            staging: what stages Files, if the agent came so far.
+            staging: None if the agent has not reached this step.
         """
         setup, notifier = self._parts.setup, self._parts.notifier
-        # How the job ends is no failure of a peer.
+        # The end of the job must not count as a failure of a peer.
         peers = self._stats().peers()
         if staging is not None:
             await self._end_copies(staging)
@@ -102,12 +102,12 @@ class Shutdown:
             retained = False
             notifier.warn(f"the tiers are not retained: {error}")
         lost = staging.stager.storage.lost_tiers() if staging is not None else []
-        # A million names take seconds to remove: the heartbeat goes on meanwhile.
+        # A million names take seconds to remove: the heartbeat continues meanwhile.
         await in_thread(remove_tiers, setup, self._run, lost)
         return Ended(report, retained)
 
     async def _end_copies(self, staging: Staging) -> None:
-        """Let running copies end, so that what they read is counted; end the engine."""
+        """Wait for running copies, so that their reads are counted; end the engine."""
         stager, engine = staging.stager, staging.engine
         stager.stop()
         deadline = time.monotonic() + DRAIN_S
@@ -194,7 +194,7 @@ def publish_report(
         except OSError as error:
             notifier.warn(f"cannot write the report: {path}: {error.strerror}")
             log.error("report not written path=%s error=%s", path, error)
-        except Exception as error:  # the summary is told all the same
+        except Exception as error:  # the summary is printed anyway
             notifier.warn(f"cannot make the page {path}: {error!r}")
             log.exception("page not made path=%s", path)
     if not setup.quiet:
@@ -209,7 +209,7 @@ def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
     """Remove the Tiers of this job that exist; may be called twice.
 
     Args:
-        lost: numbers of Tiers that may never answer: REMOVE_S each at most.
+        lost: numbers of Tiers that may never answer: each has REMOVE_S at most.
     """
     for number, tier in enumerate(setup.tiers):
         if number not in lost:
@@ -223,7 +223,7 @@ def end_namespace(setup: Setup, staging: Staging) -> str:
     """Set all Replicas absent, because programs may still run; retain the Tiers.
 
     Returns:
-        Why they could not be retained; "" if nothing was wrong.
+        The reason if they could not be retained, else "".
     """
     reason = ""
     try:
@@ -245,7 +245,7 @@ def expiry_s(retain: str | float, now_s: float) -> float:
 
 
 def claim_all(tiers: Sequence[Tier], roots: Sequence[bytes]) -> dict[int, Manifest]:
-    """Take over the Tiers that earlier jobs have retained of these roots, by number."""
+    """Claim the Tiers that earlier jobs have retained of these roots, by number."""
     digest, found = namespace_digest(roots), {}
     for number, tier in enumerate(tiers):
         manifest = claim(tier.directory, tier.home, digest)
@@ -267,8 +267,8 @@ def offer(
 ) -> None:
     """Offer retained Replicas to the Stager for adoption, and remove all others.
 
-    Those of Files that have changed since a provisional index was made have the names
-    of what they were, and are removed.
+    Replicas of Files that have changed since a provisional index was made have the
+    names of the old versions, and are removed.
     """
     names = [
         (file, namespace.name_of(file)) for file in range(len(namespace.inventory))
@@ -293,7 +293,7 @@ def adopt_retained(
     counters: AgentCounters,
     warn: Callable[[str], None],
 ) -> None:
-    """Adopt what earlier jobs have retained: Replicas after they are verified.
+    """Adopt packs and Replicas that earlier jobs have retained, Replicas once verified.
 
     Args:
         warn: called with unchanged packed Files that are not adopted.
@@ -305,8 +305,8 @@ def adopt_retained(
 def retain_all(staging: Staging, retain: str | float) -> None:
     """Retain every Tier with a manifest of its ready Replicas and its pack files.
 
-    Those of earlier jobs that were not verified yet are among them: the job that adopts
-    them next verifies them.
+    Unverified Replicas of earlier jobs are included: the next job that adopts them
+    verifies them.
     """
     stager, namespace = staging.stager, staging.namespace
     digest = namespace_digest([root.path for root in namespace.roots])
@@ -330,14 +330,14 @@ def retain_all(staging: Staging, retain: str | float) -> None:
 
 
 def _retainable(stager: Stager, tier: int) -> npt.NDArray[np.int64]:
-    """Return the Files of which a Tier has a Replica that no program has written."""
+    """Return the Files with a Replica in a Tier that no program has written."""
     waiting = np.flatnonzero(stager.unverified == tier)
     held = np.union1d(stager.replicas.ready_in(tier), waiting)
     return stager.replicas.unwritten(held)
 
 
 def _origins(stager: Stager, namespace: Namespace) -> Origins:
-    """Return what the Replicas of all Tiers are copies of."""
+    """Return the origins of the Replicas of all Tiers."""
     policy, units = stager.policy, stager.policy.units
     return Origins(
         roots=tuple(os.fsdecode(root.path) for root in namespace.roots),

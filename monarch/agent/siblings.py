@@ -1,12 +1,12 @@
-"""Other jobs of this user on this node, whose staged Files are linked and not copied.
+"""Other jobs of this user on this node, whose staged Files are linked, not copied.
 
-They are looked for often at the start, and later once a second: where run directories
-of this job are, and nowhere else, so that no other user's files are believed.
+They are looked for often at the start, and later once a second: only beside the run
+directory of this job, so that no other user's files are trusted.
 
-Their Files take space that is not free, and that this job needs none of. A Tier counts
-it at the start only if all Files that they do not have fit into what is free: then no
-order in which Files are staged, and no job that ends, can fill the disk. A job that
-evicts these Files for others may fill it: the Tier then shrinks to what it holds.
+Their Files use space that is not free, but this job needs no space for them. A Tier
+counts it at the start only if all Files that they do not have fit into the free space:
+then neither the order of staging nor the end of a job can fill the disk. A job that
+evicts these Files for others may fill it: the Tier then shrinks to its contents.
 """
 
 import asyncio
@@ -36,17 +36,17 @@ from monarch.units import format_size
 PERIOD_S: Final = 1.0
 FIRST_PERIOD_S: Final = 0.1
 FIRST_LOOKS: Final = 50
-"""Jobs of one array begin at once: none has a Catalog when the others look first."""
+"""Jobs of one array start together: at the first look, no other has a Catalog."""
 
 log = logging.getLogger("monarch.agent")
 
 
 class Siblings:
-    """Tells the data plane of the jobs that run beside this one.
+    """Reports the jobs that run beside this one to the data plane.
 
     Args:
         run: the run directory of this job.
-        shares: whether it looks for others at all.
+        shares: whether to look for others at all.
     """
 
     def __init__(self, run: Path, engine: native.Engine, *, shares: bool) -> None:
@@ -60,7 +60,7 @@ class Siblings:
         return f"<Siblings {len(self._known)} seen beside {self._run.name}>"
 
     def begin(self) -> "asyncio.Task[None]":
-        """Look once a second, until stop() is called."""
+        """Begin to look repeatedly, until stop() is called."""
         task = asyncio.create_task(self._run_on())
         task.add_done_callback(log_failure)
         return task
@@ -86,12 +86,12 @@ class Siblings:
                 log.info("sibling job run=%s", run)
 
     def stop(self) -> None:
-        """Look no more: the engine ends."""
+        """Stop looking, because the engine ends."""
         with self._engine_lock:
             self._stopped = True
 
     def _others(self) -> Iterator[tuple[Path, tuple[Path, int, int]]]:
-        """Yield the run directories of other jobs, and which Catalog each has."""
+        """Yield the run directories of other jobs, and the identity of each Catalog."""
         for run in other_runs(self._run):
             with contextlib.suppress(OSError):
                 seen = (run / "catalog").stat()
@@ -99,9 +99,9 @@ class Siblings:
 
 
 def other_runs(run: Path) -> list[Path]:
-    """Return the run directories beside that of a job, but for those of the job.
+    """Return the run directories beside that of a job, except those of the job.
 
-    Another node that shares the directory has the same job.
+    Another node that shares the directory runs the same job.
     """
     job = run.name.removesuffix(node_name(os.environ))
     name = "MONARCH_STAGING_RUN_DIR"
@@ -113,7 +113,7 @@ def other_runs(run: Path) -> list[Path]:
 
 
 def count_shared(setup: Setup, namespace: Namespace, run: Path, alone: bool) -> None:
-    """Add to the Tiers what other jobs hold of the Files that this one will link.
+    """Add the space of Files that will be linked from other jobs to the Tiers.
 
     Args:
         run: the run directory of this job.

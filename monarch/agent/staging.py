@@ -34,19 +34,19 @@ from monarch.units import format_count, format_size
 DEMAND_THREADS: Final = 32
 THREADS_MAX: Final = 64
 NAMES_MAX: Final = 4
-"""Names of datasets in the first line of a job."""
+"""The maximum number of datasets named in the first line of a job."""
 
 log = logging.getLogger("monarch.agent")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """What an engine works by.
+    """The settings and parts of an engine.
 
     Attributes:
         concurrency: how many background Transfers read the Origin at once.
         sealing: how Extents are sealed for other nodes, if they are.
-        readers: how many Transfers read the Origin at once, if that is limited.
+        readers: the limit of Transfers that read the Origin at once, if any.
         packed: the Tiers that are packed.
         alone: whether no other node is in the job, now or later.
     """
@@ -61,14 +61,14 @@ class EngineParts:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """What stages Files on this node, from the Catalog until the end.
+    """The parts that stage Files on this node, from the Catalog until the end.
 
     Attributes:
-        extents: the digests of what was staged, for Tiers that are retained.
+        extents: the digests of staged Extents, for Tiers that are retained.
         concurrency: how many background Transfers read the Origin at once.
         siblings: the jobs beside this one whose Files are linked.
         packed: the Tiers that are packed.
-        demand_first: how many of these while programs wait.
+        demand_first: how many background Transfers do so while programs wait.
     """
 
     namespace: Namespace
@@ -81,15 +81,15 @@ class Staging:
     demand_first: DemandFirst = field(default_factory=DemandFirst)
 
     def start(self) -> None:
-        """Let fill begin; what it may do beside programs that wait is found out."""
+        """Start fill; its limit while programs wait is found by measurement."""
         self.engine.set_background(self.concurrency.limit, self.demand_first.beside)
         self.stager.start()
 
     def adapt(self, now_s: float, permitted: int = MOST) -> None:
-        """Let fill follow what the Origin gives; called again and again.
+        """Adapt fill to the speed of the Origin; called repeatedly.
 
         Args:
-            now_s: a clock that never goes back.
+            now_s: a monotonic clock.
             permitted: how many background copies other nodes permit.
         """
         limit, first = self.concurrency.limit, self.demand_first
@@ -97,7 +97,7 @@ class Staging:
         done = pace.files, now_s
         changes = first.note(self.engine.demands(), limit, done)
         changes |= first.permit(permitted)
-        if first.permitted >= limit:  # else it would measure something else
+        if first.permitted >= limit:  # else that limit would be measured
             changes |= self.concurrency.note(pace, now_s)
         if not changes:
             return
@@ -114,7 +114,7 @@ def make_storage(
     extents: ExtentDigests,
     packed: Sequence[PackedTier] = (),
 ) -> Storage:
-    """Make the staging table of a published Namespace, with the room of all Tiers."""
+    """Make the staging table of a published Namespace, with the space of all Tiers."""
     files = namespace.table_files(extents.first)
     table = native.Table(files, len(setup.tiers), _urgent_bytes_max(setup))
     for one in packed:
@@ -162,7 +162,7 @@ def make_engine(
 def engine_threads(wanted: int, roots: int) -> int:
     """Return how many threads copy: as many as are wanted, for each root.
 
-    So a root that hangs blocks no more than its share of them.
+    So a hanging root blocks at most its share of them.
     """
     return max(wanted, roots, min(wanted * roots, THREADS_MAX))
 
@@ -277,7 +277,7 @@ class MemoryGuard:
         return f"<MemoryGuard of {self._stager!r}>"
 
     def check(self) -> bool:
-        """Evict some Replicas if a limit is near; return whether that was so."""
+        """Evict some Replicas if a limit is near; return whether any were evicted."""
         freed, levels = 0, read_memory()
         for level in levels:
             used_bytes = level.used_bytes - freed

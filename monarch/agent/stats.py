@@ -57,11 +57,11 @@ _STANDINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RunLabel:
-    """Which agent this is, and when it has started.
+    """The names of an agent's job and node, and its start time.
 
     Args:
         started_s: seconds since the epoch.
-        clock_s: the same moment by a clock that never goes back.
+        clock_s: the same moment by a monotonic clock.
     """
 
     job: str
@@ -82,21 +82,21 @@ class RunLabel:
 
 @dataclass(frozen=True, slots=True)
 class PeerTraffic:
-    """Both ends of the data connections to peers, and what became of the requests."""
+    """Both ends of the data connections to peers, and the results of requests."""
 
     server: PeerServer
     receiver: PeerReceiver
     sources: Sources
 
     def add_to(self, peer: reports.PeerFigures) -> reports.PeerFigures:
-        """Return the figures of a peer with what went to it and came from it."""
+        """Return the figures of a peer with the traffic in both directions."""
         events = self.sources.events(peer.number)
         served = self.server.traffic()[peer.number]
         fetched = self.receiver.traffic()[peer.number]
         return replace(
             peer,
             fetched_files=events.fetched_files,
-            # As the peer counts: packed Files come as they are stored.
+            # As the peer counts: packed Files are sent as they are stored.
             fetched_bytes=fetched.bytes,
             fetch_failures=events.failures,
             late=events.late,
@@ -144,9 +144,9 @@ class ClusterStats:
         ]
 
     def _standing(self, member: Member) -> Standing:
-        """Return the state of a node: at the end of the job none has left.
+        """Return the state of a node: at the end of the job no node counts as LEFT.
 
-        Others may go a moment before this node sees that the job is over.
+        Others may leave a moment before this node sees that the job is over.
         """
         over = self.view.finished and member.phase is Phase.FINISHED
         return Standing.JOINED if over else member.standing
@@ -165,7 +165,7 @@ class ClusterStats:
 
 @dataclass(frozen=True, slots=True)
 class AgentStats:
-    """Everything that a report of this agent is made of.
+    """All data for a report of this agent.
 
     Args:
         namespace: None until the Catalog is published.
@@ -175,7 +175,7 @@ class AgentStats:
         late_s: how long programs ran before the Catalog was ready.
         cluster: None for a node without peers.
         final_peers: the figures of peers when the job was over, if it is.
-        recorder: what has taken samples of the figures.
+        recorder: has the samples of the figures.
         loaders: the figures that loaders of programs have reported.
     """
 
@@ -204,7 +204,7 @@ class AgentStats:
         return self.cluster.peers() if self.cluster is not None else ()
 
     def snapshot(self, *, complete: bool = True) -> reports.Snapshot:
-        """Return the figures of this moment."""
+        """Return the current figures."""
         waits = self.processes.waits_by_source()
         recorded = self._recorded()  # no sample is later than the end
         return reports.Snapshot(
@@ -263,7 +263,7 @@ class AgentStats:
         return {name: count + tally.get(name, 0) for name, count in counted.items()}
 
     def tier_figures(self) -> tuple[reports.TierFigures, ...]:
-        """Return what each Tier holds."""
+        """Return the capacity and contents of each Tier."""
         if self.stager is None:
             return tuple(
                 reports.TierFigures(
@@ -307,7 +307,7 @@ class AgentStats:
         found = [(text, replicas.absent(reason)) for reason, text in texts.items()]
         packed = self.stager.storage.packed_in()
         found = [(text, np.setdiff1d(files, packed)) for text, files in found]
-        # Blocks of a File that is kept in part come as long as the job runs.
+        # Blocks of a File that is kept in part arrive as long as the job runs.
         staging = replicas.in_state(ReplicaState.STAGING)
         staging &= policy.kept_whole | ~policy.units.is_large
         staging[packed] = False
@@ -327,7 +327,7 @@ class AgentStats:
         return tuple(self.namespace.path(int(file)) for file in files)
 
     def _processes(self) -> tuple[reports.ProcessFigures, ...]:
-        """Return the processes by program, those without a slot, too."""
+        """Return the processes by program, including those without a slot."""
         seen = Counter(self.processes.seen())
         if self.recorder is not None:
             for program, count in self.recorder.untracked.items():
@@ -338,7 +338,7 @@ class AgentStats:
         )
 
     def _cost(self) -> dict[str, Any]:
-        """Return what the agent has used, and what programs were seen to read."""
+        """Return the agent's resource use, and the observed reads of programs."""
         cpu_s, memory_bytes = own_cost()
         recorder, status = self.recorder, self.processes.exit_status()
         return {
@@ -378,7 +378,7 @@ class AgentStats:
         return inventory.sizes if inventory is not None else np.zeros(0, np.uint64)
 
     def _share(self) -> dict[str, Any]:
-        """Return what this node keeps, what it lacks of that, and what has failed."""
+        """Return this node's share, the missing part of it, and the failures."""
         if self.stager is None or self.namespace is None:
             return {}
         share, sizes = self.stager.share, self.stager.replicas.sizes
@@ -423,7 +423,7 @@ class AgentStats:
         return tuple(self.namespace.path(f) for f in self.stager.changed[:CHANGED_MAX])
 
     def _elsewhere(self) -> tuple[reports.Elsewhere, ...]:
-        """Return the names of datasets that programs have and the Catalog has not."""
+        """Return the names of datasets that programs use and the Catalog lacks."""
         if self.namespace is None:
             return ()
         found: dict[tuple[str, ...], reports.Elsewhere] = {}

@@ -22,7 +22,7 @@ ANSWER_S: Final = 10.0
 SLICES: Final = 10
 """Each is timed by itself: the time while the agent was stopped does not count."""
 DOUBTS_MAX: Final = 256
-"""How many Replicas wait to be looked for; programs ask again for the others."""
+"""How many Replicas wait for a check; programs report the others again."""
 
 
 def prepare_tiers(setup: Setup, run: Path, warn: Callable[[str], None]) -> Setup:
@@ -60,7 +60,7 @@ def _fault(tier: Tier, run: Path) -> str:
 
 
 class TierWatch:
-    """Probes the Tiers of a Stager, and looks for Replicas that programs cannot open.
+    """Probes the Tiers of a Stager, and checks Replicas that programs cannot open.
 
     Args:
         turn: to be called when something has changed.
@@ -86,7 +86,7 @@ class TierWatch:
                 task.cancel()
 
     def attend(self) -> None:
-        """Begin to look for the Replicas that programs could not open."""
+        """Begin to check the Replicas that programs could not open."""
         if doubtful := self._stager.losses.take_doubtful():
             room = DOUBTS_MAX - len(self._doubts)
             self._doubts.update([*doubtful.items()][:room])
@@ -128,7 +128,7 @@ class TierWatch:
 
 
 async def answer(step: Callable[[], str], limit_s: float = ANSWER_S) -> str:
-    """Return what a step says of a medium, or that it has not ended in time."""
+    """Return the text of a step about a medium, or one about its timeout."""
     future = in_thread(step)
     for _ in range(SLICES):
         await asyncio.wait([future], timeout=limit_s / SLICES)

@@ -1,8 +1,8 @@
-"""Figures that the nodes of a job exchange while somebody watches.
+"""Figures that the nodes of a job exchange while a user watches.
 
-A node whose agent is asked tells all others that it looks. Each of them then tells all
-how it does, once a second in small jobs. A note reaches every node, so the period grows
-with the square of their number; beyond NODES_MAX nodes nothing is told.
+A node whose agent gets a request informs all others that it watches. Each of them then
+sends its figures to all, once a second in small jobs. A note reaches every node, so the
+period grows with the square of their number; above NODES_MAX nodes nothing is sent.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 NODES_MAX: Final = 128
 NOTES_PER_S: Final = 1024
-"""How many notes the hub sends at most, of all nodes to all nodes."""
+"""The maximum number of notes that the hub sends, of all nodes to all nodes."""
 LOOK_S: Final = 3.0
-"""How often a node tells that it looks."""
+"""The interval in which a watching node repeats its request."""
 LOOKING_S: Final = 10.0
-"""For how long the others go on telling."""
+"""How long the others send figures after a request."""
 
 _WATCH: Final = "watch"
 _SEEN: Final = "seen"
@@ -29,10 +29,10 @@ _SEEN: Final = "seen"
 
 @dataclass(frozen=True, slots=True)
 class NodeFigures:
-    """How one node does, in few numbers.
+    """The main figures of one node.
 
     Attributes:
-        bytes: what it has of the `kept_bytes` that it is to keep.
+        bytes: how many it has of the `kept_bytes` that it is to keep.
         opens: of catalogued files, `ready_opens` of them answered without waiting.
     """
 
@@ -60,11 +60,11 @@ class NodeFigures:
 
 
 class Watching:
-    """Tells the other nodes how this one does while they look, and hears of theirs.
+    """Sends the figures of this node while others watch, and receives theirs.
 
     Args:
         mesh: returns the connections to the other nodes; None: there are none.
-        own: returns how this node does.
+        own: returns the figures of this node.
         clock: returns seconds.
     """
 
@@ -89,16 +89,16 @@ class Watching:
         return {n: (now_s - at_s, told) for n, (at_s, told) in self._heard.items()}
 
     def look(self) -> None:
-        """Request the figures of the other nodes, because somebody watches."""
+        """Request the figures of the other nodes, because a user watches."""
         mesh, now_s = self._small_mesh(), self._clock()
         if mesh is not None and now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
             mesh.send_note({_WATCH: 1})
 
     def tell(self) -> None:
-        """Tell the others, if they look and it is time; called several times a second.
+        """Send figures if others watch and it is time; called several times a second.
 
-        Nothing is sent after the last request, as figures have a cost.
+        Nothing is sent without a recent request, as figures have a cost.
         """
         now_s = self._clock()
         if now_s >= self._until_s:
@@ -111,7 +111,7 @@ class Watching:
             mesh.send_note({_SEEN: self._own().as_dict()})
 
     def hear(self, number: int, said: Mapping[str, Any]) -> None:
-        """Take the note of another node, if it is about this."""
+        """Handle the note of another node, if it is about figures."""
         if _WATCH in said:
             self._until_s = self._clock() + LOOKING_S
         told = NodeFigures.read(said.get(_SEEN))
@@ -125,5 +125,5 @@ class Watching:
 
 
 def period_s(nodes: int) -> float:
-    """Return how often each of so many nodes sends its figures."""
+    """Return the interval in which each of so many nodes sends its figures."""
     return max(1.0, nodes * nodes / NOTES_PER_S)

@@ -1,4 +1,4 @@
-"""The marks of written Files: those of this node are sent to all, theirs are set here.
+"""The marks of written Files: sent to the other nodes, and received from them.
 
 Programs set marks in the flags segment without a message, so it is searched for new
 ones. A mark of another node is set there, too: from then on programs of this node read
@@ -29,10 +29,10 @@ SINGLE_MAX: Final = 16_384
 MARKED_ALL: Final = CONSTANTS["MARKED_ALL"]
 
 SEARCH_S: Final = 0.1
-# Of very many Files, the search takes at most one part in so many of the time.
+# With very many Files, the search takes at most 1 / SEARCH_PARTS of the time.
 SEARCH_PARTS: Final = 100
 SEARCH_S_MAX: Final = 1.0
-# How long an agent that ends waits for the acknowledgement of its last marks.
+# How long an ending agent waits for the acknowledgement of its last marks.
 LAST_S: Final = 1.0
 
 Bytes = npt.NDArray[np.uint8]
@@ -42,7 +42,7 @@ log = logging.getLogger("monarch.agent")
 
 
 class MarkTable:
-    """The marks of this node, and which of them are known to the other nodes.
+    """The marks of this node, and those that the other nodes already have.
 
     Args:
         marks: shared with programs.
@@ -126,7 +126,7 @@ class MarkTable:
 
     @property
     def pieces(self) -> range:
-        """Return where the pieces of the table start."""
+        """Return the start of each piece of the table."""
         return range(0, len(self._written), PIECE_BYTES)
 
 
@@ -153,7 +153,7 @@ class MarkExchange:
         return f"<MarkExchange {self._table!r}>"
 
     def watch(self, namespace: Namespace, counters: AgentCounters) -> None:
-        """Exchange marks from now on; due before programs are served."""
+        """Begin to exchange marks; to be called before programs are served."""
         self._table = MarkTable.of(namespace)
         self._counters, self._files = counters, len(namespace.inventory)
         self.take(self._mesh.open_marks(namespace.digest))
