@@ -135,7 +135,7 @@ class Block:
     def lookup_path(self, entry: int) -> bytes:
         """Return a path that leads to an Entry from the root, without its last link.
 
-        For a file that only a link leads to there is none; it is that of the link.
+        A file that only a link leads to has no such path; the link's is returned.
         """
         path = self.path(entry)
         is_directory = self.attrs["mode"][self.entries["attr"][entry]] & 0o170000

@@ -50,8 +50,8 @@ def unlisted_links(survey: Survey, block: Block) -> int:
 class _Listed:
     """All names of a survey in the order of its listings, and their order by path.
 
-    Row 0 is the root itself; then come the names of the first listing, and so on, then
-    the targets and hops outside the root, in the order of their Entries.
+    Row 0 is the root itself; the names of the listings follow, then the targets and
+    hops outside the root, in the order of their Entries.
     """
 
     def __init__(self, survey: Survey) -> None:
@@ -109,7 +109,7 @@ class _Listed:
         return np.concatenate([names, np.arange(self.names, len(self))])
 
     def arena(self) -> Iterator[bytes]:
-        """Yield the paths of each listing, and of hops, with a NUL behind each."""
+        """Yield the paths of each listing, and of hops, each followed by a NUL."""
         yield b"\0"  # the root
         for listing in self._listings:
             names = listing.names()
@@ -117,7 +117,7 @@ class _Listed:
         yield b"".join([path + b"\0" for path in self._outside.hops])
 
     def _placed(self) -> tuple[Numbers, int]:
-        """Return where the path of each row begins in the arena, and its length."""
+        """Return the start of each row's path in the arena, and the arena's length."""
         orders = [
             base + listing.order.astype(np.int64)
             for base, listing in zip(self.bases, self._listings, strict=True)
@@ -132,9 +132,9 @@ class _Listed:
         return starts, int(ends[-1])
 
     def whole_directories(self) -> dict[int, int]:
-        """Return where the names of a directory begin in the arena, by its row number.
+        """Return the start of each directory's names in the arena, by row number.
 
-        A directory with a name that is missing is not among them.
+        A directory with a missing name is left out.
         """
         holders = {
             listing.path: number for number, listing in enumerate(self._listings)
@@ -174,7 +174,7 @@ class _Listed:
         return self.find(paths - beyond.keys()) | beyond
 
     def find(self, paths: set[bytes]) -> dict[bytes, int]:
-        """Return the row numbers of the names that are listed."""
+        """Return the row numbers of the names among them that are listed."""
         found = {b"": 0} if b"" in paths else {}
         wanted: dict[bytes, set[bytes]] = {}
         for path in paths - {b""}:
@@ -226,7 +226,7 @@ class _Draft:
         self._kinds = kinds
 
     def _number(self, mask: npt.NDArray[np.bool_]) -> _Numbered:
-        """Number by (device, inode), or faster by inode if there is one device."""
+        """Number by (device, inode), or faster by inode if all have one device."""
         places = np.flatnonzero(mask)
         inodes = self._rows["ino"][places]
         devices = self._attrs["dev"][self._attr[places]]

@@ -28,7 +28,7 @@ class MappedRoot:
         unstable: the inode numbers of files may change.
         provisional: the attributes of Files are those of an earlier job.
         inside: links that leave it are not followed, by `links: inside`.
-        chosen: only some of the names below it are of the dataset.
+        chosen: only some of the names below it belong to the dataset.
         above: (dev, ino) of the directories and links above it; 0: it may change.
     """
 
@@ -42,7 +42,7 @@ class MappedRoot:
     above: tuple[tuple[int, int], ...] = ()
 
     def named_by(self, path: bytes, dev: int, ino: int) -> bytes | None:
-        """Return by what name a path of a File leads to the root.
+        """Return the name of the root in a path of a File.
 
         It is empty if the path does not end with the name of the File in the root;
         None: the File is not in this root.
@@ -99,7 +99,7 @@ class Inventory:
         return block.path(int(block.first_entry[file - self._bases[number]]))
 
     def relatives(self, files: npt.NDArray[np.int64]) -> Iterator[bytes]:
-        """Yield the same of many Files, in ascending order, much faster."""
+        """Yield the first paths of many Files, in ascending order, much faster."""
         bounds = np.searchsorted(files, [*self._bases, len(self)]).tolist()
         for root, base, (start, stop) in zip(
             self._roots, self._bases, pairwise(bounds), strict=True
@@ -113,7 +113,7 @@ class Inventory:
     def first_matches(
         self, patterns: Sequence[tuple[str, ...]]
     ) -> npt.NDArray[np.uint8]:
-        """Return by File which patterns are the first that match, from 1 on, or 0."""
+        """Return for each File its first matching patterns, numbered from 1; or 0."""
         wanted = [Selection(Patterns(include=one)) for one in patterns]
         found = np.zeros(len(self), np.uint8)
         if not wanted:
@@ -131,7 +131,7 @@ class Inventory:
 def extents_of(
     sizes: npt.NDArray[np.uint64], extent_bytes: int
 ) -> npt.NDArray[np.uint64]:
-    """Return the number of each File's first Extent, and the total at last."""
+    """Return the number of each File's first Extent, followed by the total."""
     # An empty File has one Extent, too, because each File needs a checksum.
     extents = np.maximum((sizes + (extent_bytes - 1)) // extent_bytes, 1)
     firsts = np.cumsum(extents, dtype=np.uint64)

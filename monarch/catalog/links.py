@@ -1,7 +1,7 @@
-"""Symbolic links: their targets, what they pass, and the names below directory links.
+"""Symbolic links: their targets, their hops, and the names below directory links.
 
 A program that changes a catalogued name marks the Files that depend on it. So each
-directory and link that a link passes is catalogued, also outside the root.
+directory and link that a link passes is catalogued, even outside the root.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Goal(NamedTuple):
         path: the real path of the target.
         hops: the real paths of the directories and links that are passed.
         found: metadata, of which item ``number`` is that of the target.
-        kind: what the target is.
+        kind: the type of the target.
         dev: the device of the target.
         guarded: the kernel may refuse to follow the link.
     """
@@ -50,7 +50,7 @@ class Goal(NamedTuple):
 
 
 def join(directory: bytes, name: bytes) -> bytes:
-    """Return the path of a name in a directory, which may be the root of all."""
+    """Return the path of a name in a directory, which may be `/`."""
     return directory.rstrip(b"/") + b"/" + name
 
 
@@ -69,10 +69,10 @@ def holds(directory: bytes, path: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Crossings:
-    """The links of a scan that were resolved, before each has an Entry as its target.
+    """The resolved links of a scan, before each has an Entry as its target.
 
     Attributes:
-        goals: the name of a link → where it leads.
+        goals: the name of a link → its target.
         entered: the name of a link to a directory that was read for it, or for another
             link → the target, as in `Survey.links`.
     """
@@ -85,7 +85,7 @@ class Crossings:
         """Return the target of each link, as in `Survey.links`.
 
         Args:
-            listed: returns those of some paths below the root that are catalogued.
+            listed: returns the catalogued ones of some paths below the root.
         """
         inside = {
             link: below(self.root, goal.path) for link, goal in self.goals.items()
@@ -104,13 +104,13 @@ class Crossings:
         return found
 
     def hops(self) -> set[bytes]:
-        """Return the real paths that links pass."""
+        """Return the real paths of the directories and links that links pass."""
         return {
             hop for hops in {goal.hops for goal in self.goals.values()} for hop in hops
         }
 
     def holders(self, targets: Iterable[bytes]) -> set[bytes]:
-        """Return the directories that hold files to which links lead.
+        """Return the directories of files to which links lead.
 
         Args:
             targets: of links, as in `Survey.links`.
@@ -150,7 +150,7 @@ class _Expansion:
         self._selection = selection
         self._listed = [listing.path for listing in survey.listings]
         self._links = dict(survey.links)
-        # Links, and directories whose names stand below another name of them.
+        # Links, and directories whose names are listed below another name of theirs.
         self._leading = (*survey.links.items(), *copies.items())
         self._below: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for name, target in self._leading:
@@ -160,7 +160,7 @@ class _Expansion:
         self._names = 0
 
     def run(self) -> Survey:
-        # What was read by the name of the link itself needs no copy.
+        # A directory that was read by the name of the link itself needs no copy.
         links = [
             _DirectoryLink(link, target.rstrip(b"/"), (dirname(link),))
             for link, target in self._leading
@@ -199,7 +199,7 @@ class _Expansion:
             return listings
         own = bisect_left(self._listed, directory)
         first = bisect_left(self._listed, directory + b"/")
-        last = bisect_left(self._listed, directory + b"0")  # what follows "/"
+        last = bisect_left(self._listed, directory + b"0")  # "0" follows "/"
         found = (
             listings[own : own + 1] if directory in self._listed[own : own + 1] else ()
         )

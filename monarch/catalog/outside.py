@@ -1,4 +1,4 @@
-"""Files that links bring into a dataset: those of several roots, or behind links."""
+"""Files that links add to a dataset: Files of several roots, or behind links."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def share_files(blocks: Sequence[Block]) -> list[Block]:
     """Return the blocks of a job; each File belongs to the first root that has it.
 
     Links between datasets, and links of two datasets to one file then lead to one File.
-    A block without such Files is returned as it is.
+    A block without such Files is returned unchanged.
     """
     known, numbers = np.empty(0, _KEY), np.empty(0, np.uint32)
     shared, base = [], 0
@@ -61,7 +61,7 @@ def _owners(
     known: npt.NDArray[np.void],
     numbers: npt.NDArray[np.uint32],
 ) -> npt.NDArray[np.uint32]:
-    """Return for each key the number of the same one that is known, or NONE32."""
+    """Return for each key the number of the equal known key, or NONE32."""
     owners = np.full(len(keys), NONE32, np.uint32)
     candidates = np.flatnonzero(np.isin(keys["ino"], known["ino"]))
     if not len(candidates):
@@ -109,12 +109,12 @@ def _names_files(block: Block) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Which Files of a root only links to directories outside lead to.
+    """The Files of a root that only links to directories outside lead to.
 
     Attributes:
         links: the paths of these links.
         group: for each File, 0 if it has a name of its own in the root; otherwise one
-            more than the place of the first link that leads to it.
+            more than the index of the first link that leads to it.
         claimed: Files of earlier roots that have a name of their own in this one.
     """
 
@@ -147,7 +147,7 @@ class LinkCounts:
 
 
 def count_links(block: Block) -> LinkCounts:
-    """Return how many names of a root are links, and where they lead."""
+    """Return how many names of a root are links, and how many of these leave it."""
     _, behind = _behind(block)
     names = np.arange(len(behind)) < block.name_count
     own = names & (behind == _OWN)

@@ -1,4 +1,4 @@
-"""The names of a root of which only some are wanted, or parts by their own patterns."""
+"""Selects names of a root if only some are wanted, or parts have their own patterns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from monarch.catalog.patterns import Patterns, Selection
 
 
 def selection_of(patterns: Patterns) -> Selection:
-    """Return what decides which names below a root are catalogued."""
+    """Return the selection of the names below a root."""
     if patterns.names or patterns.parts:
         return PartialSelection(patterns)
     return Selection(patterns)
@@ -29,7 +29,7 @@ def _below(prefix: bytes, path: bytes) -> bytes:
 
 
 class _Ways:
-    """The directories that lead to some paths, and the names that lead on from each."""
+    """The directories above some paths, and the names in each that lead to them."""
 
     def __init__(self, paths: Sequence[bytes]) -> None:
         self._names: dict[bytes, dict[bytes, None]] = {}
@@ -57,7 +57,7 @@ class _Part:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the names in it are not given."""
+        """Whether it has no list of names."""
         return self._named is None
 
     def includes(self, path: bytes) -> bool:
@@ -77,14 +77,14 @@ class _Part:
         return self._named is None or any(up in self._named for up in _upwards(path))
 
     def only(self, directory: bytes) -> list[bytes] | None:
-        """Return the names to look up in a directory; None: all that it has."""
+        """Return the names to look up in a directory; None: all names in it."""
         return None if self.takes(directory) else self._ways.names(directory)
 
 
 class PartialSelection(Selection):
     """Decides which names below a root are catalogued, where parts differ.
 
-    The innermost part decides of a name, and so does each part that gives names.
+    The innermost part decides about a name, and so does each part with a list of names.
     """
 
     def __init__(self, patterns: Patterns) -> None:
@@ -98,7 +98,7 @@ class PartialSelection(Selection):
         self._ways = _Ways(list(self._parts))
 
     def takes_all(self, names: Sequence[bytes]) -> bool:
-        """Return False: each name is examined."""
+        """Return False if there are names: each is examined."""
         return not names
 
     def includes(self, path: bytes) -> bool:
@@ -115,7 +115,7 @@ class PartialSelection(Selection):
         return not (self.includes(path) or self.descends(path))
 
     def only(self, directory: bytes) -> list[bytes] | None:
-        """Return the names to look up in a directory; None: all that it has."""
+        """Return the names to look up in a directory; None: all names in it."""
         names = dict.fromkeys(self._ways.names(directory))
         for part, place in self._of(directory):
             wanted = part.only(place)
@@ -125,7 +125,7 @@ class PartialSelection(Selection):
         return list(names)
 
     def _of(self, path: bytes) -> Iterator[tuple[_Part, bytes]]:
-        """Yield the parts that decide of a path, with its name in each."""
+        """Yield the parts that decide about a path, with its name in each."""
         whole = False
         for prefix in _upwards(path):
             for part in self._parts.get(prefix, ()):

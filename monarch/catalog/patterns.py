@@ -5,9 +5,9 @@ The rules, which `monarch help configuration` repeats:
 - A pattern without a slash matches the last component of a path, at any depth:
   ``*.jpg``. A pattern with a slash matches the whole root-relative path:
   ``train/*.jpg``. A leading slash anchors the pattern at the root.
-- ``*`` matches any characters but a slash, ``?`` one character, ``[a-z]`` and
+- ``*`` matches any characters except a slash, ``?`` one character, ``[a-z]`` and
   ``[!a-z]`` one of a set of ASCII characters, ``**`` any number of components,
-  also none.
+  or none.
 - A directory that ``exclude`` or ``never`` matches is excluded with its contents.
 - ``include`` selects files and links; a directory is listed if a pattern can match
   below it.
@@ -49,7 +49,7 @@ class Patterns:
         exclude: none of these,
         never: and none of these, which match files that must not be staged.
         links: whether links that leave the root are followed.
-        names: only these paths, and what is below those of directories; none: all.
+        names: only these paths, and all below those of directories; empty: no limit.
         parts: directories below the root with patterns of their own.
     """
 
@@ -62,7 +62,7 @@ class Patterns:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Patterns:
-        """Return the patterns that asdict() has described, also as JSON."""
+        """Return the patterns from the result of asdict(), also after JSON."""
         given = dict(described)
         parts = tuple((path, cls.of(part)) for path, part in given.pop("parts"))
         links = given.pop("links")
@@ -91,13 +91,13 @@ class Selection:
         self.by_path = not everything or any(not glob.anywhere for glob in drop)
 
     def only(self, _directory: bytes) -> list[bytes] | None:
-        """Return the names to look up in a directory; None: all that it has."""
+        """Return the names to look up in a directory; None: all names in it."""
         return None
 
     def takes_all(self, names: Sequence[bytes]) -> bool:
         """Return whether all names of one directory are surely catalogued.
 
-        A name that matches a pattern contains what is literal in its last component.
+        A name that matches a pattern contains the literal text of its last component.
         """
         text = b"\0".join(names)
         return not any(mark in text for mark in self._marks)

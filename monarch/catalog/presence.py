@@ -1,8 +1,7 @@
-"""The part of the flags segment that says which Pages of large Files are present.
+"""The part of the flags segment that records the present Pages of large Files.
 
 A File is large in this sense if it has more than one Extent and programs do not wait
-for the whole of it. The words of its Blocks, one bit per Page, are written by the data
-plane.
+for the whole of it. The data plane writes the words of its Blocks, one bit per Page.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from monarch import native
 from monarch.catalog.block import Bytes, aligned
 
-# What a request for Pages can name; Files beyond are staged whole.
+# The limits of a request for Pages; Files beyond are staged whole.
 LARGE_MAX = 1 << native.CONSTANTS["REQUEST_FILE_BITS"]
 LARGE_BYTES_MAX = (1 << native.CONSTANTS["REQUEST_FIRST_BITS"]) * native.CONSTANTS[
     "PAGE_BYTES"
@@ -31,7 +30,7 @@ ABOVE_ALL: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PresentPages:
-    """Which Pages of large Files are present, in memory that the data plane writes.
+    """The present Pages of large Files, in memory that the data plane writes.
 
     Attributes:
         files: the numbers of the large Files, ascending.
@@ -49,13 +48,13 @@ class PresentPages:
 
     @property
     def without_room(self) -> npt.NDArray[np.bool_]:
-        """Which of the large Files will not be whole: no Tier has room for all."""
+        """Which large Files will not be whole: no Tier has space for all of it."""
         pieces = self.parts["pieces"]
         return (pieces > 0) & (pieces < native.CONSTANTS["PIECES_PACKED"])
 
     @property
     def in_pieces(self) -> npt.NDArray[np.intp]:
-        """The Files that will not be whole: no Tier has room for all of them."""
+        """The Files that will not be whole: no Tier has space for all of it."""
         return self.files[self.without_room].astype(np.intp)
 
     def is_in_pieces(self, file: int) -> bool:
@@ -65,7 +64,7 @@ class PresentPages:
         return bool(found and self.without_room[place])
 
     def sizes(self, file_sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        """Return how many bytes of each Extent there are; of packed ones, all.
+        """Return the present bytes of each Extent; packed Extents count as whole.
 
         Args:
             file_sizes: of each File of the job.
@@ -104,7 +103,7 @@ NO_PAGES: Final = PresentPages(
     np.zeros(0, native.DTYPES["part"]),
     np.zeros(0, np.uint8),
 )
-"""Of a job without large Files."""
+"""The value for a job without large Files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class PresencePlan:
         return self._places["end"] if len(self.files) else self.start
 
     def pages(self, memory: Bytes) -> PresentPages:
-        """Return which Pages are present from now on, in a flags segment."""
+        """Return a live view of the present Pages in a flags segment."""
         places = self._places
         words = memory[places["words"] : places["changes"]].view(np.uint64)
         words = words.reshape(-1, native.CONSTANTS["EXTENT_BLOCKS"])
@@ -175,7 +174,7 @@ class PresencePlan:
 
 
 def large_above(cold_mode: native.ColdMode, wait_max_bytes: int) -> int:
-    """Return above which size Files are large: none is if no read is served in part.
+    """Return the size above which Files are large; ABOVE_ALL without partial reads.
 
     Args:
         wait_max_bytes: the largest File for which programs wait as a whole.

@@ -30,12 +30,12 @@ class TierPlace:
 
 @dataclass(frozen=True, slots=True)
 class OpenPolicy:
-    """What the Shim does at a cold open, and in which programs it is inert.
+    """The policy of the Shim for cold opens, and the programs in which it is inert.
 
     Attributes:
-        cold_wait_max_whole_bytes: the largest File that is waited for whole.
+        cold_wait_max_whole_bytes: the largest File whose opens wait for all of it.
         inner_mounts: something is mounted on a catalogued name of the agent's.
-        notes_use: it notes when each File was opened last.
+        notes_use: it records when each File was opened last.
     """
 
     cold_mode: int
@@ -96,9 +96,9 @@ class CatalogPlan:
 
     @property
     def whole_place(self) -> int:
-        """Return the offset there of the flags of Files that are waited for whole.
+        """Return the offset, in the flags segment, of the flags for whole Replicas.
 
-        It is 0 where no File can be.
+        It is 0 if no File can have such a flag.
         """
         return self.presence.end if len(self.presence.files) else 0
 
@@ -109,21 +109,21 @@ class CatalogPlan:
 
     @property
     def checked_place(self) -> int:
-        """Return the offset, in the flags segment, of when directories were checked."""
+        """Return the offset, in the flags segment, of directories' check times."""
         files = self.file_count if self.whole_place else 0
         return aligned(self.presence.end + files)
 
     @property
     def recency_place(self) -> int:
-        """Return the offset, in the flags segment, of when Files were opened last."""
+        """Return the offset, in the flags segment, of the last opens of Files."""
         return self.checked_place + 4 * self.directory_count
 
     @property
     def inode_slots(self) -> int:
         """Return the number of inode slots that the memory budget allows.
 
-        A table that is half empty answers in one probe; with long paths only a
-        thirteenth is empty, which costs some probes and stays in the budget.
+        A half-empty table needs one probe; with long paths only a thirteenth is empty,
+        which costs a few probes and stays in the budget.
         """
         files = self.file_count
         header = native.DTYPES["inodes"].itemsize
@@ -177,7 +177,7 @@ class CatalogPlan:
             self.presence.write(memory)
         record["whole"] = self.whole_place
         record["checked"] = self.checked_place
-        record["tick"] = 1  # what was never opened is older
+        record["tick"] = 1  # Files that were never opened are older
         if self.policy.notes_use:
             record["recency"] = self.recency_place
 
@@ -195,8 +195,8 @@ def plan_catalog(
     """Compute the offsets of all parts of a job's catalog.
 
     Raises:
-        UsageError: there are too many roots, Tiers or program names, a root is inside
-            another, or two roots share a name.
+        UsageError: too many roots, Tiers or program names, a root is inside another, or
+            two roots share a name.
     """
     _check_counts(len(roots), len(tiers), len(policy.programs_excluded))
     _check_lengths(tiers, policy)
@@ -250,7 +250,7 @@ def _places(roots: Sequence[MappedRoot], prefixes: int, strings: int) -> Places:
 
 
 def above_of(roots: Sequence[MappedRoot]) -> list[tuple[int, int, int]]:
-    """Return the number of a root and the identity of the directory above it."""
+    """Return root numbers with the identities of directories and links above them."""
     return [
         (number, dev, ino)
         for number, root in enumerate(roots)

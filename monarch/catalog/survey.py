@@ -59,7 +59,7 @@ class Unmanaged(StrEnum):
 
     @property
     def singular(self) -> str:
-        """Return the same after the count of 1."""
+        """Return the reason as a text that follows the count 1."""
         text = re.sub(r"(link|loop)s(?!:)", r"\1", _TEXTS[self])
         return text.replace("that leave ", "that leaves ")
 
@@ -132,7 +132,7 @@ class Listing:
         real: bytes | None = None,
         order: npt.NDArray[np.uint32] | None = None,
     ) -> Listing:
-        """Pack sorted paths and their rows; without an order there may be more."""
+        """Pack sorted paths and their rows; without an order some may be missing."""
         ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
         real = path if real is None else real
         whole = order is not None
@@ -156,13 +156,13 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What links that leave the root lead to, and what they pass on the way.
+    """The targets of links that leave the root, and the hops on the way.
 
     Attributes:
         outer: links whose targets are no names of the dataset, sorted.
         outer_rows: one ROW for each of these targets.
-        hops: absolute paths of the directories and links that are passed; first those
-            of directories that hold a target or a link, each part sorted.
+        hops: absolute paths of the directories and links on the way; first those of
+            directories that hold a target or a link, each part sorted.
         hop_rows: one ROW for each.
         holders: the number of such directories.
     """
@@ -184,8 +184,8 @@ class Survey:
         attrs: ATTR records that the rows refer to.
         links: path of a link → path of the name below the root that it resolves to. A
             link in `outside.hops` has an absolute path, and a hop has one as a target.
-            A target with a slash at its end is what the link of this path leads to.
-        outside: what is not below the root.
+            A target with a slash at its end is the target of the link with this path.
+        outside: the targets and hops that are not below the root.
         scan_rights: a mark of the groups and capabilities with which the scan read.
         unmanaged: the numbers of names that are left to the origin, by reason.
     """
@@ -203,7 +203,7 @@ class Survey:
     outside: Outside = field(default_factory=Outside)
 
     def listed(self, paths: set[bytes]) -> set[bytes]:
-        """Return those of some paths below the root that are catalogued."""
+        """Return the catalogued ones of some paths below the root."""
         found = paths & {b""}
         wanted: dict[bytes, set[bytes]] = {}
         for path in paths - {b""}:
