@@ -1,7 +1,7 @@
 """Configuration: its schema, the sources of values and their precedence.
 
-Names are imported when they are used: what validates takes long to import, and an agent
-gets values that another process has validated.
+Names are imported on first use: the validation takes long to import, and an agent gets
+values that another process has validated.
 """
 
 from importlib import import_module

@@ -18,7 +18,7 @@ SITE_VARIABLE: Final = "MONARCH_STAGING_SITE_CONFIG"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that was read: its values, and what is wrong beside them."""
+    """A file that was read: its values and its faults."""
 
     path: Path
     tree: Node
@@ -39,7 +39,7 @@ def read_sources(
 
 
 def user_file(options: RunOptions, environ: Mapping[str, str], cwd: Path) -> str | None:
-    """Return the name of the user's one file, None if there is none."""
+    """Return the name of the user's one file, or None."""
     return options.config or config_file(environ, cwd)
 
 

@@ -70,7 +70,7 @@ def load(options: RunOptions, environ: Mapping[str, str], cwd: Path) -> Loaded:
 def load_request(
     options: RunOptions, command: Sequence[str], environ: Mapping[str, str]
 ) -> Request:
-    """Return what the options of `monarch run` ask an agent to do.
+    """Return the request to an agent from the options of `monarch run`.
 
     Raises:
         UsageError: with one line for each value that is not valid.
@@ -78,7 +78,7 @@ def load_request(
     here = run_directory()
     config = load(options, environ, here).config
     if command and options.job is not None and not config.datasets:
-        # The job is that of an agent which was started before, and may have ended.
+        # The job belongs to an agent that was started before, and may have ended.
         raise MonarchError(f"job {options.job} has no agent here, and no dataset")
     require_datasets(config)
     file = user_file(options, environ, here)
@@ -178,7 +178,7 @@ def _reading_order(fault: Fault) -> tuple[int, str, int, int]:
 
 
 def _origin(tree: Node, path: KeyPath) -> Where:
-    """Return the place of the value at `path`; the default if nobody set it."""
+    """Return the place of the value at `path`; the default if it was not set."""
     node = tree
     for part in path:
         below = find(node, [part])

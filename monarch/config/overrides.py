@@ -38,7 +38,7 @@ _OTHERS: Final = (
     "SITE_CONFIG",
 )
 KINDS: Final = ("ram", "ssd")
-# What only YAML can read: lists, mappings, and text in quotes.
+# Values that only YAML can read: lists, mappings, and text in quotes.
 _QUOTED_OR_NESTED: Final = ("[", "{", '"', "'")
 
 

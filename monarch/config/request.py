@@ -1,7 +1,7 @@
-"""What an agent is asked to do, and the directories that its user works with.
+"""The request to an agent, and the directories of its user.
 
-What validates a configuration is not imported here, because that takes longer than the
-rest of an agent's start: it may work in another process, which hands the values over.
+The validation of a configuration is not imported here, because that takes longer than
+the rest of an agent's start: it may run in another process, which passes the values.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What `monarch run` asks an agent to do.
+    """The request of `monarch run` to an agent.
 
     Attributes:
         config: the effective configuration.
         text: the same as canonical JSON.
         command: the program's argv.
-        file: the user's configuration file, if there is one.
+        file: the user's configuration file, if any.
     """
 
     config: Config
@@ -92,7 +92,7 @@ def run_directory() -> Path:
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """Return the directory of what Monarch keeps for this user between jobs."""
+    """Return the directory of files that Monarch keeps for this user between jobs."""
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):
         state = os.path.join(environ.get("HOME") or Path.home(), ".local/state")
@@ -102,6 +102,6 @@ def state_directory(environ: Mapping[str, str]) -> Path:
 def index_directory(environ: Mapping[str, str]) -> Path:
     """Return the directory of the indexes that scans leave for later jobs.
 
-    Nothing needs to be there.
+    It need not exist.
     """
     return state_directory(environ) / "indexes"

@@ -1,7 +1,7 @@
 """The options of one `monarch run`, and how its agent reads them.
 
-The launcher refuses what is not valid before it starts an agent. So the agent reads the
-words without the library that explains options to people.
+The launcher refuses invalid options before it starts an agent. So the agent reads the
+words without the library that explains options to users.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

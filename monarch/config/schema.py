@@ -204,7 +204,7 @@ class Fill(Section):
 
     @property
     def at_once(self) -> int | None:
-        """Return how many files are copied at the same time, None if that is found."""
+        """Return how many files are copied at the same time, None if it is measured."""
         return None if self.concurrency == "auto" else self.concurrency
 
 
@@ -220,7 +220,7 @@ class Origin(Section):
 
     @property
     def readers(self) -> int | None:
-        """Return the limit, None if there is none."""
+        """Return the limit, None if unlimited."""
         return None if self.max_readers == "unlimited" else self.max_readers
 
 

@@ -1,4 +1,4 @@
-"""Configuration values before validation, each with the place that it comes from."""
+"""Configuration values before validation, each with the place that defines it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 DEPTH_MAX: Final = 50
-"""The levels of a tree, at most."""
+"""The maximum number of levels of a tree."""
 
 _NAMES: Final = {
     dict: "a mapping",
@@ -31,11 +31,11 @@ PATTERNS: Final[Mapping[str, tuple[re.Pattern[str], Iterable[str]]]] = {
     ),
     "merge": (re.compile(r"<<"), "<"),
 }
-"""What is not text, with the letters that it may begin with."""
+"""The patterns of values that are not text, with their possible first letters."""
 
 
 class Layer(Enum):
-    """Where a value may come from, lowest precedence first."""
+    """The kinds of places that define values, lowest precedence first."""
 
     DEFAULT = "default"
     SITE = "site file"
@@ -46,7 +46,7 @@ class Layer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The place that a value comes from.
+    """The place that defines a value.
 
     Args:
         name: the file, the variable or the option.
@@ -120,7 +120,7 @@ class Refused(Exception):
 
 
 def tree_of(value: object, where: Where) -> Node:
-    """Return the tree of values that all come from one place."""
+    """Return the tree of values that are all defined in one place."""
     if isinstance(value, dict):
         return Node({key: tree_of(item, where) for key, item in value.items()}, where)
     if isinstance(value, list | tuple):

@@ -38,7 +38,7 @@ PROGRAM_NAME_BYTES_MAX: Final = 31
 PATTERN_BYTES_MAX: Final = 1024
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}$]*))?\}")
-"""${NAME}, or ${NAME:-TEXT} with what is used where NAME is not set or empty."""
+"""${NAME}, or ${NAME:-TEXT} with the text that is used if NAME is unset or empty."""
 REPORT_PLACES: Final = "jntp"
 
 
@@ -51,7 +51,7 @@ class Environment:
 
 
 def refusal(allowed: str, nearest: str = "") -> PydanticCustomError:
-    """Return the error of an invalid value: what is allowed, and the nearest value."""
+    """Return the error of an invalid value, with the allowed and the nearest value."""
     facts = {"allowed": allowed, "nearest": nearest}
     return PydanticCustomError("refused", "use {allowed}", facts)
 
@@ -359,7 +359,7 @@ def _host(value: object) -> str:
 
 
 def _as_hosts(value: object) -> object:
-    """Return the items of a list; options and variables give it as one text."""
+    """Return the items of a list; options and variables contain it as one text."""
     if not isinstance(value, str):
         return _as_tuple(value)
     try:
@@ -387,7 +387,7 @@ TierName = Annotated[
 
 
 def _read_codec(value: object) -> str:
-    """Return the codec of a Tier as its name is written."""
+    """Return the codec of a Tier by its canonical name."""
     if value in (PLAIN, AUTO):
         return str(value)
     try:
@@ -404,7 +404,7 @@ TierCodec = Annotated[
 
 
 def _read_file_codec(value: object) -> str:
-    """Return the codec of some files as its name is written."""
+    """Return the codec of some files by its canonical name."""
     try:
         return str(Codec.parse(str(value)))
     except ValueError as error:

@@ -61,7 +61,7 @@ def _fault(error: Mapping[str, Any], tree: Node) -> Fault:
 
 
 def did_you_mean(nearest: str) -> str:
-    """Return the end of a message that proposes a value, if there is one."""
+    """Return the end of a message that proposes a value, or an empty text."""
     return f"; did you mean {nearest!r}?" if nearest else ""
 
 
@@ -79,7 +79,7 @@ def _unknown_key(path: KeyPath, node: Node) -> Fault:
 
 
 def _allowed(error: Mapping[str, Any], node: Node) -> tuple[str, str]:
-    """Return which values are allowed, and which one was probably intended."""
+    """Return the allowed values, and the one that was probably intended."""
     facts: dict[str, Any] = error.get("ctx", {})
     match error["type"]:
         case "refused":
@@ -176,7 +176,7 @@ def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _pool_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
-    """Find a Pool that leaves nothing of the ram Tiers, if all have a given size."""
+    """Find a Pool that uses up the ram Tiers, if all have a fixed size."""
     pool = config.peers.transit
     ram = [tier.capacity for tier in config.used_tiers if tier.kind == "ram"]
     if not ram or any(one.kind is not SizeKind.BYTES for one in (pool, *ram)):
@@ -202,7 +202,7 @@ def _root_conflicts(datasets: Sequence[Dataset]) -> Iterator[tuple[KeyPath, str]
     paths = [(("datasets", n, "path"), one.path) for n, one in enumerate(datasets)]
     for place, path in (*paths, *spelled):
         for outer in map(str, PurePosixPath(path).parents):
-            # Of two paths, one is a part of the other.
+            # One of the two paths contains the other.
             if outer in places and "aliases" in (place[2], places[outer][2]):
                 inside = f"is inside {outer!r} ({key_text(places[outer])})"
                 yield place, f"{path!r} {inside}; datasets must not overlap"

@@ -1,8 +1,8 @@
 """Strict YAML: PyYAML's parser with places, limits and without implicit types.
 
-PyYAML has no option for what is added here: an error for a duplicate key, the line
+PyYAML has no options for these additions: an error for a duplicate key, the line
 and column of every value, limits on size, depth and alias expansion, and a scalar
-resolution that takes `no`, `1_000`, `0o7` and dates as text.
+resolution that reads `no`, `1_000`, `0o7` and dates as text.
 """
 
 import re
