@@ -52,7 +52,7 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
 
 
 def _freed_text(freed_bytes: int, kept_bytes: int) -> str:
-    """Return how much space is free again, and what others still use."""
+    """Return the text on the freed space, and on the space that others still use."""
     from monarch.units import format_size
 
     text = f"freed {format_size(freed_bytes)}"

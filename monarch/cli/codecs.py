@@ -1,4 +1,4 @@
-"""`monarch codecs`: what codecs make of a dataset, and which one suits a tier."""
+"""`monarch codecs`: measures codecs on a dataset, and chooses one for each tier."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ THREADS_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tried:
-    """What codecs have made of the Files that have none by a rule.
+    """The trials of codecs on the Files that have no codec by a rule.
 
     Attributes:
-        pieces: of these Files.
+        pieces: the sample of these Files.
         missing: why other codecs could not be tried.
-        files: these.
-        ruled_files, ruled_bytes: those that have one.
+        files: these Files.
+        ruled_files, ruled_bytes: the Files that have one, and their size.
     """
 
     pieces: Pieces
@@ -229,7 +229,7 @@ def _try(
 
 
 def _choose(tier: Tier, tried: Tried, question: Question) -> dict[str, Any]:
-    """Return what was predicted of each codec in one Tier, and the choice."""
+    """Return the predictions for each codec in one Tier, and the choice."""
     from monarch.agent.codec_choice import decide
     from monarch.selector import Link
     from monarch.tiers.speed import measure_speed
@@ -255,7 +255,7 @@ def _choose(tier: Tier, tried: Tried, question: Question) -> dict[str, Any]:
 
 
 def _described(load: Load, choice: Choice, trials: list[Trial]) -> dict[str, Any]:
-    """Return how fast a Tier is, and its codecs, as JSON."""
+    """Return the speed of a Tier, and its codecs, as JSON."""
     assert load.origin is not None
     rows = []
     for trial, one in zip(trials, choice.judged, strict=True):
@@ -317,7 +317,7 @@ def _table(tier: dict[str, Any], rule: str) -> Table:
 
 
 def _tried_on(tier: dict[str, Any]) -> list[Part]:
-    """Return on what codecs were tried, and on what not, as a rule names its codec."""
+    """Return the text on the sample, and on files that have a codec by a rule."""
     sample = tier["sample"]
     pieces, size = many(sample["pieces"], "pieces"), format_size(sample["bytes"])
     parts: list[Part] = [f"  tried on {pieces}, {size}"]

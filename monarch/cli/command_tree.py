@@ -10,18 +10,18 @@ import click
 from monarch.cli import VERBS, monarch
 
 PATH_METAVARS: Final = ("FILE", "PATH", "DIR")
-"""What an option is called in its help whose value is a path."""
+"""The names of values that are paths, in the help of options."""
 
 Called = tuple[tuple[str, ...], click.Command]
-"""A command, with the words behind `monarch` that call it."""
+"""A command, with the words after `monarch` that call it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What completion needs of a command.
+    """The properties of a command for completion.
 
     Args:
-        words: those behind `monarch` that call it.
+        words: the words after `monarch` that call it.
         wanted: the words that may follow; empty: paths.
     """
 
@@ -38,7 +38,7 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its names, its meaning, and what it takes."""
+    """One option: its names, its meaning, and its values."""
 
     names: tuple[str, ...]
     meaning: str
@@ -111,7 +111,7 @@ def context_of(words: tuple[str, ...], command: click.Command) -> click.Context:
 
 
 def summary_of(words: tuple[str, ...], command: click.Command) -> str:
-    """Return what a command does, as one sentence."""
+    """Return the purpose of a command as one sentence."""
     if len(words) == 1:
         return VERBS[words[0]].help
     return command.short_help or cleandoc(command.help or "").partition("\n\n")[0]

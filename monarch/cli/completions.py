@@ -1,7 +1,7 @@
 """Completion for bash, zsh and fish, made from the definition of the command line.
 
-The scripts hold all verbs, options and values: click's own ones start a Python at every
-press of the key, which is hundreds of file-system calls, and complete nothing behind
+The scripts contain all verbs, options and values: click's own scripts start Python at
+each key press, which costs hundreds of file-system calls, and complete nothing after
 `monarch run --`.
 """
 

@@ -149,7 +149,7 @@ def _dataset_faults(loaded: Loaded) -> list[str]:
 
 
 def _links(config: Config) -> list[str]:
-    """Return how many names of each dataset are links, as far as is known."""
+    """Return a line on the links of each dataset, if they are known."""
     from monarch.config.request import index_directory
     from monarch.origins.index_text import known_links
     from monarch.origins.named import name_roots
@@ -164,7 +164,7 @@ def _links(config: Config) -> list[str]:
 
 
 def _doubts(config: Config) -> list[str]:
-    """Return what is in doubt about the tiers on this machine."""
+    """Return the doubts about the tiers on this machine."""
     from monarch.tiers import TierSettings, doubts_about
 
     tiers = [TierSettings.of(number, tier) for number, tier in enumerate(config.tiers)]

@@ -1,4 +1,4 @@
-"""`monarch doctor`: reports what prevents or slows Monarch on this node."""
+"""`monarch doctor`: reports problems that prevent or slow Monarch on this node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`monarch env`: prints what a container needs so that its programs are served."""
+"""`monarch env`: prints the directories and variables that a container needs."""
 
 from __future__ import annotations
 

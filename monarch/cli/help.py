@@ -75,7 +75,7 @@ def entries(key: str) -> Iterator[str]:
 
 
 def mentions(word: str) -> Iterator[str]:
-    """Yield a head, and a line for each page with the word, most mentions first."""
+    """Yield a heading, and a line for each page with the word, most mentions first."""
     word_alone = re.compile(rf"(?<![\w-]){re.escape(word)}s?(?![\w-])", re.IGNORECASE)
     found = Counter(
         {
@@ -93,7 +93,7 @@ def mentions(word: str) -> Iterator[str]:
 
 
 def _headings(markdown: str, wanted: re.Pattern[str]) -> Iterator[str]:
-    """Yield the headings of the sections of a page in which a word is mentioned."""
+    """Yield the headings of the sections of a page that mention a word."""
     title, *sections = re.split(r"^## ", markdown, flags=re.MULTILINE)
     if wanted.search(title):
         yield "the beginning"
@@ -112,7 +112,7 @@ def show(markdown: str) -> None:
 
     terminal = make_console()
     width = min(terminal.width, COLUMNS_MAX)
-    # The default is cyan on black, also where all else is black on white.
+    # The default is cyan on black, even where all else is black on white.
     theme = Theme({"markdown.code": "bold"})
     laid_out = make_console(
         file=StringIO(), force_terminal=True, width=width, theme=theme
@@ -127,7 +127,7 @@ def show(markdown: str) -> None:
 
 
 def _verb_text(words: tuple[str, ...]) -> str | None:
-    """Return what `--help` of a verb prints, None for an unknown verb."""
+    """Return the `--help` text of a verb, None for an unknown verb."""
     from monarch.cli import monarch
 
     command: click.Command = monarch

@@ -81,7 +81,7 @@ def _manage(paths: tuple[str, ...], options: dict[str, Any]) -> None:
 
 
 def _refuse(options: dict[str, Any], *names: str) -> None:
-    """Refuse options that do not go with the others."""
+    """Refuse options that cannot be combined with the others."""
     texts = {"listing": "list", "everything": "all", "as_json": "json"}
     for name in names:
         if options[name]:

@@ -34,7 +34,7 @@ def run_ingest(
     """Write Records to a store and show progress.
 
     Raises:
-        UsageError: an argument cannot be, or the store or the source fails.
+        UsageError: an argument is not valid, or the store or the source fails.
     """
     address = StoreAddress.parse(to)
     found = name or address.options.get("index") or _usual_name(source)
@@ -57,14 +57,14 @@ def run_ingest(
 
 
 def keep_index(opened: Records, path: str, name: str) -> str:
-    """Write what the listing of a store has found into the store, as an index.
+    """Write the listed Records of a store into the store, as an index.
 
     Returns:
-        The address by which the index is read, in place of a listing.
+        The address that reads the index instead of a listing.
 
     Raises:
-        UsageError: an argument cannot be.
-        RecordsError: the store does not take it.
+        UsageError: an argument is not valid.
+        RecordsError: the store refuses it.
     """
     _check_name("--keep", name)
     keys = opened.index.keys
@@ -84,7 +84,7 @@ def _check_name(option: str, name: str) -> None:
 
 
 def columns_in(file: Path) -> Columns:
-    """Return the columns of a CSV file with a header: numbers where all values are.
+    """Return the columns of a CSV file with a header: numbers if all values are.
 
     Raises:
         UsageError: it cannot be read, or its rows differ in length.

@@ -1,4 +1,4 @@
-"""What a running agent answers, as lines and tables for `status` and `top`."""
+"""The answers of a running agent, as lines and tables for `status` and `top`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Figures = Mapping[str, Any]
 
 
 def status_parts(answer: Figures) -> list[Part]:
-    """Return what `monarch status` prints of one agent."""
+    """Return the output of `monarch status` for one agent."""
     from monarch.report import report_parts
 
     head = (
@@ -47,7 +47,7 @@ def status_parts(answer: Figures) -> list[Part]:
 
 
 def top_parts(figures: Figures, *, ascii_only: bool = False) -> list[Part]:
-    """Return one frame of `monarch top` of one agent."""
+    """Return one frame of `monarch top` for one agent."""
     processes = figures["processes"]
     head = (
         f"{figures['job']} on {figures['node']}: {figures['state']} for "
@@ -73,7 +73,7 @@ def top_parts(figures: Figures, *, ascii_only: bool = False) -> list[Part]:
 def staged_lines(
     figures: Figures, *, bar: bool = False, ascii_only: bool = False
 ) -> list[str]:
-    """Return how far staging is, or the scan before it."""
+    """Return the progress of staging, or of the scan before it."""
     staged = figures["staged"]
     if staged is None:
         return _index_lines(figures)
@@ -96,7 +96,7 @@ def staged_lines(
 
 
 def _pace(staged: Figures, per_s: Mapping[str, float]) -> list[str]:
-    """Return the rate of staging, and how long it takes; nothing when it is done."""
+    """Return the rate of staging and the time left; nothing when it is done."""
     if staged["bytes"] >= staged["kept_bytes"]:
         return []
     if not staged["coming_bytes"]:
@@ -200,7 +200,7 @@ def _state(node: Figures) -> str:
 
 
 def _nodes(nodes: Sequence[Figures]) -> Table:
-    """Return a row for each node; of many, those that have staged least."""
+    """Return a row for each node; of many nodes, for those that have staged least."""
     names = short_names([node["name"] for node in nodes])
     pairs = sorted(zip(nodes, names, strict=True), key=lambda pair: _staged(pair[0]))
     shown = pairs if len(pairs) <= NODES_MAX else pairs[: NODES_MAX - 1]

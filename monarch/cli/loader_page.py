@@ -37,14 +37,14 @@ def _arguments() -> Iterator[str]:
 
 
 def _default(value: Any) -> str:
-    """Return what is said of the value of an argument that is not given."""
+    """Return the text on the default of an argument."""
     if value is MISSING:
         return "required"
     return "default " + ('"' + value + '"' if isinstance(value, str) else f"{value}")
 
 
 def described(docstring: str) -> dict[str, str]:
-    """Return what a docstring says of each attribute, by its name."""
+    """Return the text on each attribute in a docstring, by its name."""
     found: dict[str, str] = {}
     names: list[str] = []
     for line in docstring.partition(_ATTRIBUTES)[2].splitlines():

@@ -1,8 +1,8 @@
 """Manual pages, in roff, made from the definition of the command line.
 
-One page for `monarch` and one for each verb; the verbs below a verb stand in its page.
-Written here because the generators on PyPI read neither verbs that are imported only
-when they are used nor what stands below the options, the examples.
+One page for `monarch` and one for each verb, which includes the verbs below it. Written
+here because the generators on PyPI read neither verbs that are imported only when they
+are used nor the examples below the options.
 """
 
 import re
@@ -79,7 +79,7 @@ def _options(words: tuple[str, ...], command: click.Command) -> Iterator[str]:
 
 
 def _epilog(command: click.Command) -> Iterator[str]:
-    """Yield the text below the options; a verbatim block may bring its heading."""
+    """Yield the text below the options; a verbatim block may have its own heading."""
     pending = "NOTES"
     for block in _blocks(command.epilog or ""):
         first, _, rest = block.removeprefix(VERBATIM + "\n").partition("\n")
@@ -118,7 +118,7 @@ def _verbatim(text: str) -> Iterator[str]:
 
 
 def _filled(text: str) -> list[str]:
-    """Return running text; where its lines end says nothing."""
+    """Return running text, with line breaks of its own."""
     lines = textwrap.wrap(
         " ".join(text.split()), COLUMNS, break_on_hyphens=False, break_long_words=False
     )

@@ -68,7 +68,7 @@ _OPTIONS: Final = {
 
 
 def shared_options(*names: str) -> Callable[[_Command], _Command]:
-    """Return a decorator that gives a command these options, in this order."""
+    """Return a decorator that adds these options to a command, in this order."""
 
     def decorate(command: _Command) -> _Command:
         for name in reversed(names):

@@ -1,7 +1,7 @@
 """`python -m monarch.cli.pages`: writes the pages that are made from the code.
 
-They are checked in, so that a build needs nothing but a C compiler, and a test compares
-them with what the code gives. Topics that are written by hand stand beside them:
+They are checked in, so that a build needs only a C compiler, and a test compares them
+with the output of the code. Topics that are written by hand are beside them:
 
     monarch/pages/*.md      topics and reference, which `monarch help` shows
     monarch/pages/share/    manual pages and completion, installed below share/
@@ -28,14 +28,14 @@ is unknown.
 
 
 def report_page() -> str:
-    """Return the page on the report, without which of its keys must be there."""
+    """Return the page on the report, without marks for required keys."""
     text = (files("monarch.report") / "report.schema.json").read_text()
     schema = json.loads(text, object_hook=_without_required)
     return schema_page("Report fields", REPORT, schema)
 
 
 def _without_required(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without `required`, which is no advice to who reads a report."""
+    """Return a schema without `required`, which does not help readers of a report."""
     is_schema = isinstance(value.get("required"), list)
     return {k: v for k, v in value.items() if not (is_schema and k == "required")}
 
@@ -53,7 +53,7 @@ REFERENCE: Final[dict[str, Callable[[], str]]] = {
     "metrics": metrics_reference,
     "report-fields": report_page,
 }
-"""What makes each page of reference, by its topic."""
+"""The function that makes each reference page, by its topic."""
 
 
 def texts() -> dict[str, str]:

@@ -150,7 +150,7 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
 
 
 def _notes(config: Config, pool: int, *, left: bool) -> list[str]:
-    """Return what the numbers of a plan do not say of the configured Tiers.
+    """Return notes on the configured Tiers that the numbers of a plan do not show.
 
     Args:
         pool: bytes that the Pool takes of the ram Tiers of a node.
@@ -253,7 +253,7 @@ def _size(option: str, text: str) -> int:
 
 
 def _tiers(capacity: str | None, config: Config) -> list[TierRoom]:
-    """Return the Tiers of a node: one, where the capacity of a node is given."""
+    """Return the Tiers of a node: one, if the capacity of a node is given."""
     from monarch.cli.plan_simulation import TierRoom
 
     if capacity is not None:
@@ -265,7 +265,7 @@ def _tiers(capacity: str | None, config: Config) -> list[TierRoom]:
 
 
 def _pool_parts(tiers: Sequence[TierRoom], config: Config, nodes: int) -> list[int]:
-    """Return what each Tier gives to the Pool, if Files pass through it in a job."""
+    """Return the part of each Tier for the Pool, if Files pass through it in a job."""
     from monarch.codec import PLAIN
     from monarch.tiers import divide, pool_bytes
 
@@ -300,7 +300,7 @@ def _tier_bytes(config: Config) -> list[int]:
 def _sharing(
     options: dict[str, Any], config: Config, dataset: PlannedDataset
 ) -> PlannedSharing | None:
-    """Return what running jobs of this node have of the dataset; None: nothing."""
+    """Return the dataset's Files in running jobs of this node; None: no Files."""
     from monarch.cli.plan_sharing import planned_sharing
 
     if options["capacity"] is not None or config.share != "on" or not dataset.roots:
@@ -313,7 +313,7 @@ def _sharing(
 
 @dataclass(frozen=True, slots=True)
 class PlannedDataset:
-    """What is placed: the sizes of Files, and from where the Extents of each begin."""
+    """The dataset to place: the sizes of Files, and the first Extent of each."""
 
     names: Sequence[str]
     sizes: Bytes
@@ -325,7 +325,7 @@ class PlannedDataset:
 
 
 def _dataset(options: dict[str, Any], config: Config) -> PlannedDataset:
-    """Return the Files of datasets or indexes, or those given by --files and --size."""
+    """Return the Files of datasets or indexes, or those of --files and --size."""
     import numpy as np
 
     from monarch.catalog.inventory import Inventory, catalog_digest, extents_of
@@ -347,7 +347,7 @@ def _dataset(options: dict[str, Any], config: Config) -> PlannedDataset:
         scanned = scanned_datasets(config)
         indexes = [one.index for one in scanned]
         roots = [one.mapped() for one in scanned]
-    # This refuses what a job would refuse, such as nested datasets.
+    # This raises the errors of a job, such as for nested datasets.
     plan_catalog(roots, [], OpenPolicy(0, 0, 0))
     inventory = Inventory(roots, extent_bytes)
     names = [os.fsdecode(root.path) for root in roots]
@@ -381,7 +381,7 @@ def scanned_datasets(config: Config, *, fresh: bool = False) -> list[Indexed]:
     """Return the configured datasets with their indexes, scanned if needed.
 
     Args:
-        fresh: look up each file, as a job does that adopts what was retained.
+        fresh: look up each file, as a job does that adopts retained copies.
     """
     from monarch.config import require_datasets
     from monarch.config.request import index_directory

@@ -1,4 +1,4 @@
-"""The options of `monarch plan --simulate`: how fast a site is, what a job reads."""
+"""The options of `monarch plan --simulate`: the rates of a site, the reads of a job."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _OPTIONS: Final = (
 
 
 def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the options of a simulation."""
+    """Add the options of a simulation to a verb."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

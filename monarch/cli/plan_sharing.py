@@ -1,4 +1,4 @@
-"""What running jobs of this node share with a planned one: space, and reads saved."""
+"""The space and reads that running jobs of this node save for a planned job."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class SharingJob:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSharing:
-    """What running jobs have READY of a dataset, where the Tiers of the plan are.
+    """The READY Files of a dataset in running jobs, where the Tiers of the plan are.
 
     Attributes:
-        files: that some of the jobs have.
+        files: how many Files some of the jobs have.
         tier_bytes: the capacity of each Tier here, with the space of these Files.
     """
 
@@ -52,7 +52,7 @@ class PlannedSharing:
         ]
 
     def describe(self, plan: dict[str, Any]) -> None:
-        """Add the jobs to a plan, and subtract what it does not read."""
+        """Add the jobs to a plan, and subtract the bytes that it does not read."""
         plan["sharing"] = {
             "files": self.files,
             "bytes": self.size_bytes,
@@ -79,7 +79,7 @@ def planned_sharing(
     sizes: npt.NDArray[np.uint64],
     large_above: int,
 ) -> PlannedSharing | None:
-    """Return what running jobs have of the Files of datasets; None: nothing."""
+    """Return the Files of datasets in running jobs; None: no Files."""
     from monarch.catalog.presence import large_files
     from monarch.cli.status import running_agents
     from monarch.stager.capacity import footprints
@@ -121,11 +121,11 @@ def planned_sharing(
 def _capacities(
     tiers: Sequence[tuple[Tier, int | None]], held: dict[int, int], needed_bytes: int
 ) -> Iterator[int]:
-    """Yield the capacity of each Tier; the first of a file system gets what it holds.
+    """Yield the capacity of each Tier; linkable Files count in the first one there.
 
     Args:
-        held: by file system, what the Files there take that can be linked.
-        needed_bytes: what all Files take.
+        held: by file system, the space of the linkable Files there.
+        needed_bytes: the space of all Files.
     """
     for tier, dev in tiers:
         shared = held.pop(dev, 0) if dev is not None else 0

@@ -49,11 +49,11 @@ def simulation(
     epochs: int,
     fill_copies: int | None,
 ) -> dict[str, Any]:
-    """Return what would become of the epochs of a job, as plain JSON.
+    """Return the simulated epochs of a job as plain JSON.
 
     Args:
         tiers: of each node, fastest first.
-        fill_copies: that a node runs at once; 0: none; None: it finds the number.
+        fill_copies: how many a node runs at once; 0: none; None: it measures this.
     """
     rates = _tier_rates(options["tier_rate"], tiers)
     site = Site(
@@ -125,7 +125,7 @@ def _row(title: str, epoch: Mapping[str, Any], tiers: Sequence[str]) -> tuple[st
 
 
 def _local(found: Mapping[str, Any]) -> list[Part]:
-    """Say what another Placement could gain, where it could."""
+    """Return a line on the gain of another Placement, if any."""
     share, best = found["local"]["share"], found["local"]["share_at_best"]
     if found["reads"] == "everything" or best - share < 0.01:
         return []
@@ -197,7 +197,7 @@ def _duration(option: str, text: str) -> float:
 
 
 def _compute_s(text: str, file_bytes: float) -> float:
-    """Return the seconds of a file of mean size."""
+    """Return the seconds of computation for a file of mean size."""
     if "/" in text:
         return file_bytes / _rate("--compute", text)
     return _duration("--compute", text)

@@ -1,4 +1,4 @@
-"""`monarch records`: what the Records of packed files are, and what they cost."""
+"""`monarch records`: indexes the Records of packed files, and reports their cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Records(click.Group):
     """`records PATH...` itself, and `records ingest`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take what is no command for the paths of the one that shows Records."""
+        """Treat words that are no command as the paths of `records show`."""
         if args and args[0] not in (*self.commands, "--help"):
             args = [_SHOW, *args]
         return super().parse_args(ctx, args)
@@ -153,7 +153,7 @@ def _figures(index: RecordIndex) -> dict[str, Any]:
 
 
 def _store_figures(opened: Records) -> dict[str, Any]:
-    """Return what is known of Records in a store alone; nothing of files."""
+    """Return the figures that only Records in a store have; nothing for files."""
     index = opened.index
     if index.keys is None:
         return {}
@@ -174,7 +174,7 @@ def _store_figures(opened: Records) -> dict[str, Any]:
 
 
 def _store_parts(found: dict[str, Any]) -> list[Part]:
-    """Return the lines on a store: columns, and how long an epoch takes at least."""
+    """Return the lines on a store: columns, and the minimum duration of an epoch."""
     columns = [
         name if count is None else f"{name} ({many(count, 'values')})"
         for name, count in found["columns"].items()

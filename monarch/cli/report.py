@@ -91,7 +91,7 @@ _OPTIONS = {
 
 
 def _check_choice(file: Path | None, chosen: list[str]) -> None:
-    """Refuse options that say different things."""
+    """Refuse options that contradict each other."""
     if (file is None) != ("pair" in chosen):
         raise UsageError("name one report file, or two with --compare")
     if len(chosen) > 1 and set(chosen) != {"node", "as_json"}:
@@ -100,7 +100,7 @@ def _check_choice(file: Path | None, chosen: list[str]) -> None:
 
 
 def _whole(file: Path, make: Callable[[], Result]) -> Result:
-    """Return what is made of a report; a file that was edited may lack any key."""
+    """Return the result of a step on a report; an edited file may lack any key."""
     try:
         return make()
     except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""What jobs have left on this node: `monarch list`, `stage --check`, `--evict`."""
+"""The copies of jobs on this node: `monarch list`, `stage --check`, `--evict`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def list_retained(as_json: bool, places: tuple[Path, ...], **given: Any) -> None
 
 
 def _retained(config: Config, places: Sequence[Path]) -> Iterator[Retained]:
-    """Yield what is retained in the Tiers and in other places."""
+    """Yield the retained copies in the Tiers and in other places."""
     from monarch.cluster import run_roots
     from monarch.native import homes
     from monarch.tiers.retained import retained_in
@@ -183,7 +183,7 @@ def _load(options: RunOptions) -> Config:
 
 
 def _of_tiers(config: Config, roots: Sequence[bytes]) -> list[Retained]:
-    """Return what the Tiers of a configuration have of datasets."""
+    """Return the retained copies of datasets in the Tiers of a configuration."""
     from monarch.native import homes
     from monarch.tiers.retained import RETAINED, Retained, namespace_digest
 
@@ -225,7 +225,7 @@ def _names(config: Config) -> str:
 
 
 def evict(options: RunOptions) -> int:
-    """Remove what the Tiers have of the datasets; return the exit code."""
+    """Remove the retained copies of the datasets; return the exit code."""
     from monarch.tiers.directory_lock import remove_tree
 
     config = _load(options)
@@ -296,11 +296,11 @@ def check(options: RunOptions) -> int:
 
 
 class _Share:
-    """What this node is to keep, as far as the copies show.
+    """The share that this node is to keep, as far as the copies show.
 
     Attributes:
         files: how many Files; None: all.
-        lines: what is said of it.
+        lines: the text on it.
     """
 
     def __init__(self) -> None:
@@ -310,7 +310,7 @@ class _Share:
 
 
 def _share(manifests: Sequence[Manifest], catalog: int) -> _Share:
-    """Return the share of this node if copies of now were staged by several nodes."""
+    """Return the share of this node if several nodes staged up-to-date copies."""
     share = _Share()
     for manifest in manifests:
         origins = manifest.origins
@@ -325,7 +325,7 @@ def _share(manifests: Sequence[Manifest], catalog: int) -> _Share:
 
 
 def _faults(found: Verified, inventory: Inventory, share: _Share) -> list[str]:
-    """Return what lacks, and what is wrong; nothing if all is well."""
+    """Return lines on missing and wrong files; nothing if all is well."""
     lines = []
     for file, fault in list(found.wrong.items())[:LINES_MAX]:
         lines.append(f"  wrong: {_path(inventory, file)}: {fault}")
@@ -364,7 +364,7 @@ class _CheckProgress(StepProgress):
         super().__init__(f"checking {name}")
 
     def __call__(self, done: int, total: int) -> None:
-        """Take the bytes that were compared, and all of them."""
+        """Show the compared bytes, out of all bytes."""
         rate = done / max(self.seconds, 1e-3)
         state = f"{percent(done / total if total else 1.0)} of {format_size(total)}"
         left = format_duration((total - done) / rate) if rate else "?"

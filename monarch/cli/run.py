@@ -1,4 +1,4 @@
-"""`monarch run`: its options; the native launcher carries it out."""
+"""`monarch run`: its options; the native launcher runs it."""
 
 import os
 import sys

@@ -102,6 +102,6 @@ def _patterns(patterns: Patterns) -> list[str]:
 
 
 def _shown_value(value: str | tuple[Any, ...]) -> str:
-    """Return a word, or several; of directories with own patterns their paths."""
+    """Return one word or several; for directories with own patterns, their paths."""
     words = (value,) if isinstance(value, str) else value
     return printable(" ".join(w if isinstance(w, str) else w[0] for w in words))

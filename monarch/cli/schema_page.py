@@ -1,4 +1,4 @@
-"""A page of reference, in Markdown, made from a JSON Schema: one entry for each key."""
+"""A reference page in Markdown, made from a JSON Schema: one entry for each key."""
 
 import json
 import textwrap
@@ -38,7 +38,7 @@ def _section(schema: Schema, key: str, value: Schema) -> Iterator[str]:
 def _entries(
     schema: Schema, path: str, value: Schema
 ) -> Iterator[tuple[str, Schema, bool]]:
-    """Yield (path, schema, whether it must be there) of all leaves of an object."""
+    """Yield (path, schema, whether it is required) of all leaves of an object."""
     for name, given in value.get("properties", {}).items():
         inner = _resolved(schema, given)
         below = f"{path}.{name}"
@@ -52,12 +52,12 @@ def _entries(
 
 
 def _path(path: str, value: Schema) -> str:
-    """Return how keys below a key are written; an element of a list has brackets."""
+    """Return the prefix of keys below a key; an element of a list has brackets."""
     return f"{path}[]" if value.get("type") == "array" else path
 
 
 def _element(schema: Schema, value: Schema) -> Schema:
-    """Return the schema of a list's elements, or that of what is no list."""
+    """Return the schema of a list's elements, or the schema itself if it is no list."""
     return _resolved(schema, value.get("items", {})) if _is_list(value) else value
 
 
@@ -66,7 +66,7 @@ def _is_list(value: Schema) -> bool:
 
 
 def _resolved(schema: Schema, value: Schema) -> Schema:
-    """Return a schema itself instead of a reference to it; own keys rank above it."""
+    """Return the schema that a reference names; keys beside the reference win."""
     reference = value.get("$ref")
     if reference is None:
         return value
@@ -88,7 +88,7 @@ def _entry(path: str, value: Schema, required: bool) -> str:
 
 
 def _values(value: Schema) -> str:
-    """Return which values a key takes, as words; "" where its text says it."""
+    """Return the values of a key as words; "" if its text describes them."""
     if "enum" in value:
         return _alternatives([_literal(one) for one in value["enum"]])
     for several in ("anyOf", "oneOf"):

@@ -48,7 +48,7 @@ def stage_as_launched(options: RunOptions) -> int:
 
 
 def _shared_job(options: RunOptions, config: Config) -> str | None:
-    """Return the name that all nodes have for the staging; None: there is one node."""
+    """Return the name of the staging on all nodes; None: only one node."""
     name = job_name(os.environ)
     if config.hosts:
         here = run_directory()
@@ -158,7 +158,7 @@ class _Site:
         return setup
 
     def prepare(self, setup: Setup) -> Prepared:
-        """Take the run directory, and make the Tiers.
+        """Claim the run directory, and make the Tiers.
 
         Raises:
             MonarchError: another process on this node stages for the same nodes, or no
@@ -181,12 +181,12 @@ class _Site:
             raise
 
     def undo(self, prepared: Prepared) -> None:
-        """Remove what was prepared."""
+        """Remove the Tiers and the run directory."""
         prepared.undo()
         self._remove()
 
     def tell_doubts(self, setup: Setup) -> None:
-        """Print what is in doubt about the tiers, once for all nodes."""
+        """Print the doubts about the tiers, once for all nodes."""
         for doubt in setup.doubts if self.notifier.is_first else ():
             self.notifier.warn(doubt)
 
@@ -233,12 +233,12 @@ class StageNotifier(TerminalNotifier):
     def staging(
         self, found: Progress, rate: float | None, left_s: float | None
     ) -> None:
-        """Show how much of what this node is to keep is staged."""
+        """Show how much of this node's share is staged."""
         if self._first:
             self._progress(found.bytes, found.kept_bytes, rate, left_s)
 
     def ready(self, text: str) -> None:
-        """Print no start line: the summary says the same."""
+        """Print no start line: the summary contains it."""
 
     def say(self, text: str) -> None:
         """Print the summary."""
@@ -256,7 +256,7 @@ class StageNotifier(TerminalNotifier):
 
 
 def _exit_code(agent: Agent, notifier: StageNotifier) -> int:
-    """Return the code of a staging that has ended; the first node knows of all."""
+    """Return the exit code of a staging; the node with the report decides for all."""
     if agent.signal:
         kept = "; the files staged so far are retained" if agent.retained else ""
         print_line(f"monarch: stopped{kept}")

@@ -1,4 +1,4 @@
-"""`monarch status`, `stop` and `hint`: ask the running agents of this node."""
+"""`monarch status`, `stop` and `hint`: send requests to the agents of this node."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final
 import click
 
 SCHEMA: Final = 1
-"""The version of answers that is understood."""
+"""The supported version of answers."""
 STOP_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.02
 
@@ -47,7 +47,7 @@ def running_agents(job: str | None) -> list[Path]:
 
 
 def ask_agent(run: Path, op: str) -> dict[str, Any] | None:
-    """Return what an agent answers; print why it does not."""
+    """Return the answer of an agent; print the reason if it has none."""
     from monarch.agent.control import ask
     from monarch.errors import MonarchError
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 QUIET_SECONDS: Final = 1.0
 """A step that takes less time shows no progress."""
 LINE_SECONDS: Final = 10.0
-"""The interval of lines if those of stderr cannot be replaced."""
+"""The interval of lines if lines of stderr cannot be replaced."""
 COLUMNS_MIN: Final = 20
-"""A terminal that tells less, such as 0, does not know its width."""
+"""A terminal that reports less, such as 0, does not know its width."""
 
 
 def print_parts(parts: Sequence[Part]) -> None:
@@ -99,10 +99,10 @@ def print_line(text: str, *, err: bool = True) -> None:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Return whether a user looks at a stream.
+    """Return whether a user watches a stream.
 
-    MPIs give their ranks terminals, whose output then goes to a file or with a label to
-    another terminal.
+    MPI connects its ranks to terminals, whose output then goes to a file or with a
+    label to another terminal.
     """
     if not stream.isatty():
         return False
@@ -153,7 +153,7 @@ class StepProgress:
         return time.monotonic() - self._began
 
     def show(self, state: str, done: float = 0, total: float | None = None) -> None:
-        """Show the state of the step, and its part that is done if that is known."""
+        """Show the state of the step, and the part that is done if it is known."""
         interval = QUIET_SECONDS
         if self._has_lines:
             interval = LINE_SECONDS
@@ -197,14 +197,14 @@ def _live_progress() -> Progress:
 
 
 class ScanProgress(StepProgress):
-    """Shows how far a scan is."""
+    """Shows the progress of a scan."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"scanning {path}")
         self._rate = ScanRate(time.monotonic)
 
     def __call__(self, advance: Advance) -> None:
-        """Take the names or directories so far."""
+        """Show the names or directories so far."""
         state = self._rate.describe(advance)
         self.show(state, advance.done, advance.total or None)
 
@@ -213,7 +213,7 @@ class RecordsProgress(StepProgress):
     """Shows how many records or objects were listed, indexed, written or verified."""
 
     def __call__(self, step: str, done: int, count: int) -> None:
-        """Take how many are done, and how many there are; 0: that is not known."""
+        """Show how many are done, and how many in total; 0: unknown."""
         if count:
             state = f"{format_count(done)} of {format_count(count)} {step}"
         else:
@@ -222,12 +222,12 @@ class RecordsProgress(StepProgress):
 
 
 class StagingProgress(StepProgress):
-    """Shows how much of what a node is to keep is staged."""
+    """Shows how much of a node's share is staged."""
 
     def __call__(
         self, size: int, total: int, rate: float | None, left_s: float | None
     ) -> None:
-        """Take the bytes so far and in all; the rate and the time left, if known."""
+        """Show the bytes so far and in total; the rate and the time left, if known."""
         share = percent(size / total if total else None)
         parts = [f"{share} of {format_size(total)}"]
         if rate is not None:

@@ -37,7 +37,7 @@ class TerminalNotifier(Notifier):
 
     @property
     def is_first(self) -> bool:
-        """Return whether this node says what is the same on all."""
+        """Return whether this node prints messages that are the same on all nodes."""
         return self._first
 
     def progress(self, text: str) -> None:
@@ -67,7 +67,7 @@ class TerminalNotifier(Notifier):
             self._line(f"monarch: {text}")
 
     def plain(self, text: str) -> None:
-        """Print the reason for which there will be no Catalog."""
+        """Print the reason why the job has no Catalog."""
         self._line(f"{self._prefix}{text}; programs run without staging")
 
     def fail(self, code: int, text: str) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LIVE_S: Final = 1.0
 LINES_S: Final = 10.0
-"""How often frames are printed below each other, where none can be replaced."""
+"""The interval of frames below each other, where none can be replaced."""
 
 EPILOG = """\b
 Examples:
@@ -81,7 +81,7 @@ def _looks(
     every_s: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield what the agents answer, until there is none."""
+    """Yield the answers of the agents, until no agent is left."""
     found = first
     while found:
         yield found
@@ -90,7 +90,7 @@ def _looks(
 
 
 def _print(looks: Iterator[list[dict[str, Any]]], as_json: bool) -> None:
-    """Print each look below the one before."""
+    """Print each look below the previous one."""
     from monarch.cli.live_text import top_parts
     from monarch.cli.terminal import print_parts
 
@@ -130,7 +130,7 @@ def _show_live(looks: Iterator[list[dict[str, Any]]]) -> None:
 
 
 class _TerminatedError(Exception):
-    """The view is to end; its terminal gets its cursor back first."""
+    """The view is to end; the cursor of its terminal is restored first."""
 
 
 def _leave(number: int, frame: object) -> None:
