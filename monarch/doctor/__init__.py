@@ -1,4 +1,4 @@
-"""What prevents or slows Monarch on a node, found before a job."""
+"""Finds problems that prevent or slow Monarch on a node, before a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["examine"]
 def examine(
     config: Config, environ: Mapping[str, str], root: Path | None
 ) -> Iterator[Finding]:
-    """Yield all that is found on this node.
+    """Yield all findings on this node.
 
     Args:
         root: the root directory of a container in which programs will run.
@@ -40,7 +40,7 @@ def examine(
 
 
 def _finished(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield the findings of a check, and its own failure, which ends no other."""
+    """Yield the findings of a check, and its own failure, which ends no other check."""
     try:
         yield from findings
     except (OSError, MonarchError) as error:

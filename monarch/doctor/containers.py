@@ -1,4 +1,4 @@
-"""What a container needs so that its programs are served: directories and variables."""
+"""The directories and variables that a container needs so that programs are served."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANY_RUN: Final = f"${RUN_VARIABLE}"
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a container has to be given.
+    """The needs of a container.
 
     Attributes:
         run: the run directory of the job.
@@ -39,7 +39,7 @@ class Needs:
 
 
 def needs_of(config: Config, run: str) -> Needs:
-    """Return what a container needs, with a configuration and in a run directory."""
+    """Return the needs of a container, for a configuration and a run directory."""
     base = HOME_BASE
     if not run.startswith(("$", f"{HOME_BASE}/")):
         base = Path(run).parent
@@ -63,13 +63,13 @@ def _outermost(paths: Iterable[str]) -> list[str]:
     ]
 
 
-# -- in the words of each container program -----------------------------------------
+# -- as options of each container program -------------------------------------------
 
 
 def apptainer(needs: Needs) -> list[str]:
     """Return shell commands; Singularity reads the same under its own names.
 
-    Variables, because one that is installed setuid loses LD_PRELOAD at its start.
+    They set variables, because a setuid program loses LD_PRELOAD at its start.
     """
     lines = []
     for tool in ("APPTAINER", "SINGULARITY"):
@@ -89,7 +89,7 @@ def docker(needs: Needs) -> list[str]:
     if os.geteuid() == 0:
         options.append("--cap-add=DAC_READ_SEARCH")
     for path in needs.paths:
-        if path != str(HOME_BASE):  # it comes with --ipc=host
+        if path != str(HOME_BASE):  # --ipc=host includes it
             options.append(shlex.quote(f"--volume={path}:{path}"))
     for name, value in needs.variables.items():
         options.append(_quoted(f"--env={name}={value}"))
@@ -106,7 +106,7 @@ def bwrap(needs: Needs) -> list[str]:
 
 
 def _quoted(value: str) -> str:
-    """Quote a value for a shell; the variable of an unknown job is expanded by it."""
+    """Quote a value for a shell, which expands the variable of an unknown job."""
     return f'"{value}"' if ANY_RUN in value else shlex.quote(value)
 
 

@@ -1,4 +1,4 @@
-"""What `monarch doctor` finds: facts about this node, each with what to do about it."""
+"""The findings of `monarch doctor`: facts about this node, each with a fix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARK: Final = 10
 
 
 class Level(Enum):
-    """How much a finding matters."""
+    """The severity of a finding."""
 
     PREVENTS = "prevents"
     WARNING = "warning"
@@ -29,8 +29,8 @@ class Finding:
 
     Args:
         check: what was examined, such as `tiers[0]`.
-        text: what was found, and what follows for jobs.
-        fix: what to do about it, in one line; "" where nothing needs to be done.
+        text: the fact, and its consequence for jobs.
+        fix: the remedy in one line; "" if none is needed.
     """
 
     level: Level
@@ -55,7 +55,7 @@ def warning(check: str, text: str, fix: str) -> Finding:
 
 
 def prevents(check: str, text: str, fix: str) -> Finding:
-    """Return a finding without whose cure nothing is staged."""
+    """Return a finding that prevents staging until it is fixed."""
     return Finding(Level.PREVENTS, check, text, fix)
 
 

@@ -1,4 +1,4 @@
-"""What the kernel, its limits and the environment permit on this node."""
+"""Checks the kernel, its limits and the environment of this node."""
 
 import ctypes
 import errno
@@ -17,7 +17,7 @@ THREADS_MIN: Final = 256
 # More than the segments of a small job.
 FILE_BYTES_MIN: Final = 64 << 20
 
-# futex(2) and statx(2), which C libraries of some age do not wrap.
+# futex(2) and statx(2), which old C libraries do not wrap.
 _NUMBERS: Final = {"x86_64": (202, 332), "aarch64": (98, 291)}
 _AT_FDCWD: Final = -100
 _STATX_BYTES: Final = 256
@@ -73,7 +73,7 @@ def _statx(number: int) -> Iterator[Finding]:
 
 
 def _call(*words: object) -> int:
-    """Make a system call; return its error, 0 if it has none."""
+    """Make a system call; return its error, 0 if it succeeds."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     if int(libc.syscall(*words)) >= 0:
@@ -85,7 +85,7 @@ def _call(*words: object) -> int:
 
 
 def check_limits() -> Iterator[Finding]:
-    """Compare the limits of processes with what an agent and its programs need."""
+    """Compare the limits of processes with the needs of an agent and its programs."""
     most = _limit(resource.RLIMIT_NOFILE, hard=True)
     if most is None or most >= DESCRIPTORS_MIN:
         many = "no limit" if most is None else format_count(most)
@@ -116,7 +116,7 @@ def check_limits() -> Iterator[Finding]:
 
 
 def _limit(which: int, *, hard: bool = False) -> int | None:
-    """Return a limit, None if there is none."""
+    """Return a limit, None if unlimited."""
     found = resource.getrlimit(which)[hard]
     return None if found == resource.RLIM_INFINITY else found
 

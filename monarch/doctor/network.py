@@ -1,4 +1,4 @@
-"""Whether the agents of a job's nodes can find, reach and trust each other."""
+"""Checks whether the agents of a job's nodes can find, reach and trust each other."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 REACH_S: Final = 2.0
 REACHED_AT_ONCE: Final = 64
 NAMES_MAX: Final = 8
-# Any port of those that systems hand out: what matters is that somebody answers.
+# Any port of those that systems assign: it only matters that the node answers.
 SOME_PORT: Final = 49152
-# With a switch or a bond in between a name tells nothing.
+# With a switch or a bond in between, the name shows nothing.
 _FAST: Final = ("ib", "hsn", "opa")
 _SETTINGS: Final = Path("/proc/sys/net/ipv4")
 
 
 def check_network(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at the nodes of the job, and at the ways between them."""
+    """Check the nodes of the job, and the connections between them."""
     if config.peers.mode == "off":
         yield note("nodes", "peers.mode is off: every node works alone")
         return
@@ -90,7 +90,7 @@ def _nodes(config: Config, environ: Mapping[str, str]) -> NodeList | SingleNode:
 
 
 def _interfaces(host: str) -> Iterator[Finding]:
-    """Look whether agents use the fast one of several interfaces."""
+    """Check whether agents use the fast one of several interfaces."""
     import psutil
 
     fast = [
@@ -114,7 +114,7 @@ def _interfaces(host: str) -> Iterator[Finding]:
 
 
 def _congestion() -> Iterator[Finding]:
-    """BBR, whose pacing makes local links slow, is replaced where that is permitted."""
+    """Check for BBR, whose pacing slows local links; agents replace it if permitted."""
     with socket.socket() as tcp:
         try:
             got = tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
@@ -138,7 +138,7 @@ def _congestion() -> Iterator[Finding]:
 
 
 def _reach(nodes: NodeList, port: int, host: str) -> Iterator[Finding]:
-    """Connect to each other node, where nobody needs to listen: a refusal answers."""
+    """Connect to each other node; a refusal is an answer, too."""
     others = [(n, name) for n, name in enumerate(nodes.nodes) if n != nodes.number]
     if not others:
         return
@@ -163,7 +163,7 @@ def _reach(nodes: NodeList, port: int, host: str) -> Iterator[Finding]:
 
 
 def why_unreachable(name: str, port: int, host: str = "") -> str:
-    """Return why a node cannot be reached, "" if it answers, by a refusal too.
+    """Return why a node cannot be reached; "" if it answers, even by a refusal.
 
     Args:
         host: the address of this node from which to connect; "": any.
@@ -185,7 +185,7 @@ def why_unreachable(name: str, port: int, host: str = "") -> str:
 def _rendezvous(
     config: Config, environ: Mapping[str, str], has_others: bool
 ) -> Iterator[Finding]:
-    """Look whether the rendezvous directory is private, and shared by the nodes."""
+    """Check whether the rendezvous directory is private, and shared by the nodes."""
     check, fix = "rendezvous", "peers.rendezvous: a directory of yours on a shared disk"
     try:
         path = open_rendezvous(config.peers.rendezvous, environ)

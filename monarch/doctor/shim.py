@@ -1,7 +1,7 @@
-"""Whether the Shim loads in the programs of this node, or of a container.
+"""Checks whether the Shim loads in the programs of this node, or of a container.
 
-A dynamic linker tells what it would load for a program, and which symbols are missing,
-without running the program; that of a container works outside of it as well.
+A dynamic linker lists the libraries of a program, and missing symbols, without running
+the program; the linker of a container works outside of it, too.
 """
 
 import os
@@ -24,7 +24,7 @@ TIMEOUT_S: Final = 20
 _FOLDERS: Final = ("lib64", "lib", "usr/lib64", "usr/lib")
 _PROGRAMS: Final = ("bin/sh", "usr/bin/python3", "usr/local/bin/python3*", "bin/*")
 _LINKS_MAX: Final = 40
-# Of ELF files of 64 bits: where the program headers are, and what each holds.
+# 64-bit ELF files: the place of the program headers, and the content of each.
 _ELF_HEADER: Final = struct.Struct("<4sB13xH12xQ14xHH")
 _PROGRAM_HEADER: Final = struct.Struct("<I4xQ16xQ")
 _ELF_64: Final = (b"\x7fELF", 2)
@@ -55,7 +55,7 @@ def check_here(shim: Path = SHIM) -> Iterator[Finding]:
 
 
 def check_root(root: Path, shim: Path = SHIM) -> Iterator[Finding]:
-    """Look whether the Shim would load in a container whose root is a directory."""
+    """Check whether the Shim would load in a container whose root is a directory."""
     check = f"container {root}"
     program = _find(root, _PROGRAMS)
     if program is None:
@@ -119,7 +119,7 @@ def _missing_places(root: Path, check: str) -> Iterator[Finding]:
 
 @contextmanager
 def _preloadable(shim: Path) -> Iterator[str]:
-    """Give a path of the Shim that LD_PRELOAD accepts; it splits at spaces, colons."""
+    """Yield a path of the Shim that LD_PRELOAD does not split at spaces or colons."""
     if not set(str(shim)) & set(" :$"):
         yield str(shim)
         return
@@ -149,13 +149,13 @@ def _run(words: list[str], preload: str) -> subprocess.CompletedProcess[str]:
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the line in which a dynamic linker says what is wrong."""
+    """Return the line with the error of a dynamic linker."""
     lines = [*done.stderr.splitlines(), *done.stdout.splitlines()]
     telling = [line for line in lines if "not found" in line or "rror" in line]
     return (telling or [*lines, f"exit status {done.returncode}"])[0].strip()
 
 
-# -- files below a root, whose links are meant for who is inside --------------------
+# -- files below a root, whose links are meant for processes inside -----------------
 
 
 def _find(root: Path, patterns: list[str] | tuple[str, ...]) -> Path | None:
@@ -170,7 +170,7 @@ def _find(root: Path, patterns: list[str] | tuple[str, ...]) -> Path | None:
 
 
 def _interpreter(program: Path) -> str | None:
-    """Return the dynamic linker that a program of this machine names, None: no such."""
+    """Return the dynamic linker that a program for this machine names, or None."""
     with program.open("rb") as file:
         head = file.read(_ELF_HEADER.size)
         if len(head) < _ELF_HEADER.size:
@@ -190,7 +190,7 @@ def _interpreter(program: Path) -> str | None:
 
 
 def _library_folders(root: Path) -> list[Path]:
-    """Return the directories of a root in which libraries are usually."""
+    """Return the directories of a root that usually contain libraries."""
     found = []
     for name in _FOLDERS:
         folder = _resolved(root, name)
@@ -200,7 +200,7 @@ def _library_folders(root: Path) -> list[Path]:
 
 
 def _resolved(root: Path, path: str) -> Path | None:
-    """Return where a path below a root leads for a process inside; None: nowhere."""
+    """Return the target of a path below a root for a process inside; None: no such."""
     top = root.resolve()
     at, left, links = top, path.split("/")[::-1], 0
     while left:

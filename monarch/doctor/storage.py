@@ -1,4 +1,4 @@
-"""Where a job's files would be: the run directory, memory, tiers and datasets."""
+"""Checks the places of a job's files: the run directory, memory, tiers, datasets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FileSystem:
 
     Attributes:
         kind: its type, such as `ext4`; UNKNOWN where /proc does not show it.
-        options: those of its mount.
+        options: the options of its mount.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class FileSystem:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other nodes may see the same files; FUSE counts as a network's."""
+        """Whether other nodes may see the same files; FUSE counts as a network type."""
         return self.kind in SHARED or self.kind.startswith("fuse")
 
 
@@ -81,7 +81,7 @@ def file_system(path: Path) -> FileSystem:
 
 
 def check_run_directory(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at the place of the shared memory between agent and programs."""
+    """Check the place of the shared memory between agent and programs."""
     check = "run directory"
     given = environ.get("MONARCH_STAGING_RUN_DIR")
     base = Path(given) if given else HOME_BASE
@@ -117,7 +117,7 @@ def check_run_directory(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _privacy(base: Path, is_given: bool) -> Iterator[Finding]:
-    """A directory of the user's own must be private; /dev/shm is everybody's."""
+    """Check that a given directory is private; /dev/shm is shared by all users."""
     found = base.stat()
     mode = stat.S_IMODE(found.st_mode)
     if is_given and (found.st_uid != os.geteuid() or mode != 0o700):
@@ -134,7 +134,7 @@ def _privacy(base: Path, is_given: bool) -> Iterator[Finding]:
 
 
 def check_memory(levels: Sequence[Memory] | None = None) -> Iterator[Finding]:
-    """Look at the memory that this process may use."""
+    """Report the memory that this process may use."""
     found = list(levels or read_memory())
     here, whole = tightest(found), found[0]
     cause = "machine"
@@ -148,7 +148,7 @@ def check_memory(levels: Sequence[Memory] | None = None) -> Iterator[Finding]:
 
 
 def check_tiers(config: Config) -> Iterator[Finding]:
-    """Look at each configured Tier, and whether it can be where it is."""
+    """Check each dataset and each configured Tier, and their places."""
     usable = {}
     for number, dataset in enumerate(config.datasets):
         key = f"datasets[{number}].path"
@@ -197,7 +197,7 @@ def _dataset(key: str, path: Path) -> Finding:
 
 
 def _links(config: Config) -> Iterator[Finding]:
-    """Tell how many names of each dataset are links, as far as is known."""
+    """Report the links of each dataset, if they are known."""
     saved = SavedIndexes(index_directory(os.environ))
     for named in name_roots(config.datasets, ()):
         if text := known_links(named.path, named.patterns, saved):
@@ -205,7 +205,7 @@ def _links(config: Config) -> Iterator[Finding]:
 
 
 def _codec(settings: TierSettings) -> Iterator[Finding]:
-    """Look for the libraries that a packed Tier needs; auto does with one of them."""
+    """Check the libraries that a packed Tier needs; auto works with one of them."""
     if settings.codec == PLAIN:
         return
     wanted = ("zstd:1", "lz4") if settings.codec == AUTO else (settings.codec,)
@@ -266,7 +266,7 @@ def _device(
 
 
 def _writes(settings: TierSettings, kind: FileSystem) -> Iterator[Finding]:
-    """Write into a Tier as an agent would, in a directory that goes at once."""
+    """Write into a Tier as an agent would, in a directory that is removed at once."""
     prefix = "monarch-doctor-"
     try:
         with tempfile.TemporaryDirectory(prefix=prefix, dir=settings.path) as folder:
