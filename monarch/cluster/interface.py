@@ -1,4 +1,4 @@
-"""The addresses of this node, as its network interfaces have them."""
+"""The addresses of this node's network interfaces."""
 
 import ipaddress
 import socket
@@ -9,11 +9,11 @@ from monarch.errors import UsageError
 def address_of(interface: str) -> str:
     """Return the address to listen on, and to be reached at, from `peers.interface`.
 
-    An address of this node stands for itself; an interface stands for its first IPv4
-    address, or else its first IPv6 address that is not link-local.
+    An address of this node is returned unchanged; an interface is replaced by its first
+    IPv4 address, or else by its first IPv6 address that is not link-local.
 
     Raises:
-        UsageError: it is no interface with an address, and no address of this node.
+        UsageError: it is neither an interface with an address nor an own address.
     """
     if _is_own_address(interface):
         return interface

@@ -13,10 +13,10 @@ RUN_VARIABLE: Final = "MONARCH_STAGING_RUN"
 def shared_job(
     job: str, hosts: Sequence[str], options: int | None, config: Path | None
 ) -> str:
-    """Return the name that the launchers of all nodes have for the job.
+    """Return the name that the launchers of all nodes use for the job.
 
-    The launcher gives a job without a name a random one, because it does not read the
-    hosts of a configuration file: then those name the job.
+    The launcher assigns a random name to a job without one, because it does not read
+    the hosts of a configuration file: then the hosts name the job.
 
     Args:
         job: the name in the run directory.

@@ -16,8 +16,8 @@ Read = Callable[[Path], str]
 
 HOST_LIST: Final = "the host list"
 
-# Entries of the rank registry that are older are those of killed jobs of the same
-# name; live nodes touch theirs each time they look.
+# Older entries of the rank registry are those of killed jobs of the same name; live
+# nodes touch theirs at each poll.
 STALE_S: Final = 300.0
 
 # Set for each process of an MPI launch, and for no batch script.
@@ -27,12 +27,12 @@ _ENTRY: Final = re.compile(r"([A-Za-z0-9._-]{1,64})@([1-9][0-9]{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class NodeList:
-    """All nodes of a job, fixed when it starts, and which of them this is.
+    """All nodes of a job, fixed when it starts, and the number of this one.
 
     Attributes:
         nodes: their names, in the same order on each of them.
-        ports: those that a host list names.
-        source: where the list is from.
+        ports: the ports that a host list names.
+        source: the source of the list, as text.
     """
 
     nodes: tuple[str, ...]
@@ -43,7 +43,7 @@ class NodeList:
 
 @dataclass(frozen=True, slots=True)
 class SingleNode:
-    """No other node of the job is known.
+    """The outcome if no other node of the job can be found.
 
     Attributes:
         reason: in words that follow "this node works alone:".
@@ -75,10 +75,10 @@ def find_nodes(
     Args:
         read: returns the text of a file that the environment names.
         hosts: the value of --hosts or `hosts:`; each is `NAME[:PORT]` or a Slurm list.
-        names: by which a list may name this node, the most reliable first.
+        names: that a list may use for this node, the most reliable first.
 
     Raises:
-        UsageError: the hosts that were given are not valid.
+        UsageError: the given hosts are not valid.
     """
     if hosts:
         return _from_hosts(hosts, names)
@@ -112,7 +112,7 @@ def _from_step(
 
 
 def launched_by_mpi(environ: Mapping[str, str]) -> bool:
-    """Return whether this process is one of those that MPI has launched."""
+    """Return whether MPI has launched this process."""
     return any(environ.get(name) for name in _RANK)
 
 
@@ -230,7 +230,7 @@ class RankRegistry:
 
     @property
     def reason(self) -> str:
-        """Return what is missing, in words that follow "this node works alone:"."""
+        """Return the reason in words that follow "this node works alone:"."""
         return (
             f"{self._directory} accounts for {self.counted} of {self._size} ranks; "
             "name a directory that all nodes share (peers.rendezvous), or the nodes "

@@ -2,9 +2,9 @@
 
 All nodes of a job must be able to write to it. It has these files of each job:
 
-    JOB.key         32 random bytes that only the agents of the job know
-    JOB.N.address   where the agent of node N listens; of the first nodes only
-    JOB.nodes/      how many ranks each node has, see monarch.cluster.nodes
+    JOB.key         32 random bytes that only the agents of the job have
+    JOB.N.address   the address of the agent of node N; of the first nodes only
+    JOB.nodes/      the number of ranks of each node, see monarch.cluster.nodes
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from monarch.config.request import state_directory
 from monarch.errors import MonarchError
 
 SECRET_BYTES: Final = 32
-# Between the creation of the file by another node and its bytes being there.
+# How long another node may take from the creation of the file to its content.
 SECRET_TIMEOUT_S: Final = 5.0
 _POLL_S: Final = 0.05
 
@@ -70,7 +70,7 @@ def _unusable(path: Path, reason: str) -> MonarchError:
 
 
 def job_secret(directory: Path, job: str) -> bytes:
-    """Return the secret of a job; the first node that asks for it creates it.
+    """Return the secret of a job; the first node that requests it creates it.
 
     It blocks until another node that has created the file has written it, so call it
     in a thread.
@@ -169,7 +169,7 @@ def remove_secret(directory: Path, job: str) -> None:
 
 
 def secret_path(directory: Path, job: str) -> Path:
-    """Return where the secret of a job is."""
+    """Return the path of a job's secret."""
     return directory / f"{job}.key"
 
 
@@ -208,7 +208,7 @@ def write_address(
 
 
 def read_addresses(directory: Path, job: str, number: int) -> list[tuple[str, int]]:
-    """Return the published addresses of a node's agent, empty if there are none."""
+    """Return the published addresses of a node's agent, or an empty list."""
     found = read_address_file(_address_path(directory, job, number))
     return [(host, found.port) for host in found.hosts] if found is not None else []
 
@@ -216,8 +216,7 @@ def read_addresses(directory: Path, job: str, number: int) -> list[tuple[str, in
 def read_address_file(path: Path) -> AddressFile | None:
     """Return the content of an address file; None if it is invalid or another user's.
 
-    A file of another user could send this node only to processes that do not know the
-    secret.
+    A file of another user could direct this node only to processes without the secret.
     """
     try:
         fd = os.open(path, _READ_FLAGS)
@@ -239,10 +238,10 @@ def remove_address(directory: Path, job: str, number: int) -> None:
 
 
 def machine_id() -> str:
-    """Return what identifies this machine and network namespace; "" if unknown.
+    """Return the identity of this machine and network namespace; "" if unknown.
 
-    A loopback address is that of another agent on any other machine or in any other
-    namespace.
+    On another machine or in another namespace, the same loopback address belongs to
+    another agent.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -40,7 +40,7 @@ class Probe(Enum):
     ACCEPTS = "accepts"  # it is alive, or another process uses its port now
     REFUSES = "refuses"  # no process listens there
     TIMED_OUT = "does not answer"  # which proves nothing
-    UNKNOWN = "unknown"  # the name is unknown, or stands for another machine here
+    UNKNOWN = "unknown"  # the name is unknown, or means another machine here
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class JobFiles:
 
 @dataclass(frozen=True, slots=True)
 class StaleFiles:
-    """What was removed, and a line for each job whose files were kept."""
+    """The removed files, and a line for each job whose files were kept."""
 
     removed: list[Path]
     kept: list[str]
@@ -79,8 +79,8 @@ def remove_stale_files(
 
     Args:
         is_alive: returns whether an agent of this job is alive on this node.
-        default: it is Monarch's own directory, where a secret without addresses is a
-            job's, too.
+        default: it is Monarch's own directory, where a secret without addresses belongs
+            to a job, too.
     """
     removed: list[Path] = []
     kept: list[str] = []
@@ -164,11 +164,11 @@ def _probe_all(found: AddressFile) -> Iterable[Probe]:
 
 
 def _probe(host: str, port: int, is_here: bool) -> Probe:
-    """Connect to each address of a name; the result that is most alive counts.
+    """Connect to every address of a host name and return the best result.
 
     Args:
         is_here: the agent runs, or has run, on this machine; if not, the loopback
-            addresses of this machine say nothing about it.
+            addresses of this machine prove nothing about it.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
