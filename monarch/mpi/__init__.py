@@ -1,1 +1,1 @@
-"""MPI as a way for nodes to meet and to pass bytes; only these modules know mpi4py."""
+"""Finding nodes and exchanging values by MPI; only these modules use mpi4py."""

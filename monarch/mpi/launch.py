@@ -14,7 +14,7 @@ from monarch.errors import UsageError
 
 # MPI libraries wait by spinning, which would take a core from the program beside us.
 LOOK_S: Final = 0.005
-# One signal ends all processes of a launch; they need not be equally quick.
+# One signal ends all processes of a launch; some may end later than others.
 LAST_S: Final = 5.0
 
 
@@ -40,14 +40,14 @@ def import_mpi() -> Any:
 
 
 class Launch:
-    """What this process is among those that MPI has launched.
+    """The role of this process in an MPI launch.
 
     Attributes:
         nodes: the names of the nodes, in the order of their first ranks.
-        number: which of them this is.
+        number: the number of this node.
         acts: whether this process is the first one on its node.
-        first: whether it is the first of all, which speaks for them.
-        acting: the communicator of those that act; of no use to the others.
+        first: whether this process is the first of all, which reports for all.
+        acting: the communicator of the acting processes; unused by the others.
     """
 
     def __init__(self, mpi: Any, environ: Mapping[str, str]) -> None:
@@ -73,11 +73,11 @@ class Launch:
     ) -> None:
         """Leave MPI together with all others.
 
-        After an error the others are ended unless they end soon: they may wait for us.
+        After an error the others are aborted if they do not leave soon: they may wait.
         """
         timeout_s = None if kind is None else LAST_S
         if not rest(self.world.Ibarrier(), timeout_s):
-            # This is the last that is heard of us.
+            # This is the last message of this process.
             node, what = self.nodes[self.number], kind.__name__ if kind else ""
             print(f"monarch: on {node}: {what}: {error}", file=sys.stderr, flush=True)
             self.world.Abort(125)
@@ -91,14 +91,14 @@ class Launch:
 def _use_all_cpus() -> None:
     """Undo the binding of a rank to one core: the work is done by threads.
 
-    The kernel cuts the set down to what the job may use.
+    The kernel limits the set to the CPUs that the job may use.
     """
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
 def rest(request: Any, timeout_s: float | None = None) -> bool:
-    """Wait for an MPI request without spinning; False if that took too long."""
+    """Wait for an MPI request without spinning; return False after the timeout."""
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     while not request.Test():
         if deadline_s is not None and time.monotonic() >= deadline_s:

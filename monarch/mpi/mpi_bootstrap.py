@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def bootstrap_by_mpi(ranks: Ranks, job: str, peers: Peers) -> Bootstrap:
-    """Return the bootstrap of the agents of the nodes, all of which call this.
+    """Return the bootstrap of the nodes' agents; called on all nodes.
 
     Raises:
-        UsageError: on every node the same, if the options of one of them differ.
+        UsageError: the same on every node, if the options of one node differ.
     """
     for node, name in zip(ranks.nodes, ranks.all_of(job), strict=True):
         if name != job:

@@ -16,7 +16,7 @@ class Ranks:
 
     Attributes:
         nodes: the names of the nodes, in the same order on each of them.
-        number: which of them this is.
+        number: the number of this node.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -28,7 +28,7 @@ class Ranks:
         return f"<Ranks of {len(self.nodes)} nodes, this is {self.number}>"
 
     def all_of(self, value: Any) -> list[Any]:
-        """Return what every node gives, by number; waits for all of them."""
+        """Return the values of all nodes, by number; waits for all nodes."""
         self._launch.meet()
         values: list[Any] = self._launch.acting.allgather(value)
         return values
@@ -36,10 +36,10 @@ class Ranks:
     def agreed(
         self, work: Callable[[], T], undo: Callable[[T], None] = lambda _: None
     ) -> T:
-        """Do a node's own part of the work; where one node fails, all do.
+        """Do this node's part of the work; if one node fails, all fail.
 
         Args:
-            undo: takes back the work of this node if another one has failed.
+            undo: undoes the work of this node if another one has failed.
 
         Raises:
             MonarchError: the same on every node, with the name of the first that
