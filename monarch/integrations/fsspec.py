@@ -1,8 +1,8 @@
 """fsspec: `monarch:///pfs/train/x.parquet` is the file of that path, read by this node.
 
-Libraries that open files by fsspec, such as pandas, Dask, zarr and datasets, come to
-plain opens and reads, which Monarch redirects to the staged copy. It can only be read:
-nothing that a job writes belongs into a Tier.
+Libraries that open files by fsspec, such as pandas, Dask, zarr and datasets, then use
+plain opens and reads, which Monarch redirects to the staged copy. It is read-only:
+files that a job writes do not belong into a Tier.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Range = int | None
 
 
 class StagedFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """The files of this node, to be read: `monarch://` and an absolute path.
+    """The files of this node, read-only: `monarch://` and an absolute path.
 
-    Outside a job of Monarch it reads the same files where they are.
+    Outside a job of Monarch it reads the same files in place.
     """
 
     protocol: ClassVar[str] = "monarch"
@@ -45,16 +45,16 @@ class StagedFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Return name, size, type and times of a file or folder.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the path does not exist.
         """
         path = self._strip_protocol(path)
         return _described(path, os.stat(path))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """Return what is in a folder, or the file itself.
+        """Return the entries of a folder, or the file itself.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the path does not exist.
         """
         path = self._strip_protocol(path)
         one = self.info(path)
@@ -86,7 +86,7 @@ class StagedFileSystem(AbstractFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **_: Any,
     ) -> list[Any]:
-        """Return ranges of files, each file opened once; by default errors as well.
+        """Return ranges of files, each file opened once; by default, errors in place.
 
         Raises:
             ValueError: the lists have different lengths.
@@ -116,12 +116,12 @@ class StagedFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return datetime.fromtimestamp(self.info(path)["mtime"], UTC)
 
     def ukey(self, path: str) -> str:
-        """Return what changes when a file does."""
+        """Return a key that changes when the file changes."""
         one = self.info(path)
         return f"{one['ino']}-{one['size']}-{one['mtime']}"
 
     def _refused(self, path: Any, *_: Any, **__: Any) -> NoReturn:
-        """Refuse what would change something.
+        """Refuse an operation that would change a file.
 
         Raises:
             OSError: EROFS, always.
@@ -147,7 +147,7 @@ def _described(path: str, found: os.stat_result | None) -> dict[str, Any]:
 
 
 def _stat(path: str) -> os.stat_result | None:
-    """Return the state of a file; None of a link to nothing."""
+    """Return the state of a file; None for a dangling link."""
     try:
         return os.stat(path)
     except OSError:
@@ -155,7 +155,7 @@ def _stat(path: str) -> os.stat_result | None:
 
 
 def _read(fd: int, start: Range, end: Range) -> bytes:
-    """Read from one place to before another; negative places count from the end."""
+    """Read from `start` to before `end`; negative places count from the end."""
     size = os.fstat(fd).st_size
     first, limit, _ = slice(start, end).indices(size)
     parts = []

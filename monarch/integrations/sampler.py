@@ -17,22 +17,22 @@ from monarch.errors import UsageError
 
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 PathOf = Callable[[int], AnyPath | Sequence[AnyPath]]
-"""Tells the file of a sample, or its files."""
+"""Returns the file of a sample, or its files."""
 
 _AHEAD: Final = 1 << 20
 
 
 class HintingSampler:
-    """Yields what a sampler yields, and gives `monarch.hint` the files in that order.
+    """Yields the steps of a sampler, and passes their files to `monarch.hint` in order.
 
-    The sampler is asked ahead: an order of `ahead` steps is told at once, and the next
-    one when half of it is used. Outside a job of Monarch nothing is told.
+    The sampler is read ahead: `ahead` steps are announced at once, and the next ones
+    when half of these are used. Outside a job of Monarch nothing is announced.
 
     Args:
         sampler: any iterable of indexes, or of lists of indexes.
-        paths: what tells the file or the files of an index; or a dataset that has a
-            list `samples` or `imgs` of paths with their classes, as `ImageFolder`, or a
-            `Subset` of one.
+        paths: a function that returns the file or the files of an index; or a dataset
+            that has a list `samples` or `imgs` of paths with their classes, as
+            `ImageFolder`, or a `Subset` of one.
         ahead: how many steps of the sampler are announced at once.
 
     Raises:
@@ -57,7 +57,7 @@ class HintingSampler:
         return length
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the sampler, and the sampler of a batch sampler, the epoch."""
+        """Set the epoch of the sampler, or of the sampler in a batch sampler."""
         inner = getattr(self.sampler, "sampler", None)
         for one in (self.sampler, inner):
             set_epoch = getattr(one, "set_epoch", None)
@@ -66,7 +66,7 @@ class HintingSampler:
                 return
 
     def __iter__(self) -> Iterator[Any]:
-        """Return what the sampler gives."""
+        """Yield the steps of the sampler."""
         steps = iter(self.sampler)
         waiting: deque[Any] = deque()
         is_over = False
@@ -92,7 +92,7 @@ class HintingSampler:
 
 
 def path_of(paths: PathOf | Any) -> PathOf:
-    """Return a function that names the files of a sample.
+    """Return a function that returns the files of a sample.
 
     Raises:
         UsageError: it is neither a function nor a dataset that has a list of paths.

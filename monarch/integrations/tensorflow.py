@@ -19,18 +19,18 @@ from monarch.loader import Batch, Loader
 
 
 def as_tf_dataset(loader: Loader, *, signature: Any = None) -> Any:
-    """Return a dataset of which each pass gives an epoch of a loader.
+    """Return a dataset that yields one epoch of a loader in each pass.
 
-    Where the Records are arrays of one type, as of npy and HDF5, an element is a tensor
+    If the Records are arrays of one type, as in npy and HDF5, an element is a tensor
     with a row for each Record. Else it is a vector of strings, the bytes of each, as
-    `tf.data.TFRecordDataset` gives them. The order is the loader's: use its
+    `tf.data.TFRecordDataset` yields them. The order is the loader's: use its
     `set_epoch`, and no `shuffle` of the dataset; `prefetch` takes batches from the
     loader early, so that its `state_dict` is ahead of the program.
 
     Args:
-        signature: of an element, as `tf.TensorSpec`; needed where `decode` or
-            `collate_fn` of the loader make it: then an element is what `collate_fn`
-            returns, or an array of what `decode` does.
+        signature: of an element, as `tf.TensorSpec`; needed if `decode` or `collate_fn`
+            of the loader make it: then an element is the result of `collate_fn`, or an
+            array of the results of `decode`.
 
     Raises:
         UsageError: the signature is missing.
@@ -55,7 +55,7 @@ def as_tf_dataset(loader: Loader, *, signature: Any = None) -> Any:
 
 
 def _signature(details: Any) -> Any:
-    """Return what an element is if only Monarch makes it."""
+    """Return the signature of an element that only Monarch makes."""
     if "dtype" not in details:
         return tf.TensorSpec([None], tf.string)
     kind = tf.as_dtype(np.dtype(details["dtype"]))

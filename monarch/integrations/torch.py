@@ -34,9 +34,9 @@ _CLOSE_FIRST: Final = 10
 class LoaderDataset(IterableDataset):  # type: ignore[misc]
     """The batches of a loader, for `DataLoader(dataset, batch_size=None)`.
 
-    With workers, each gives the batches that follow each other by their number, so that
-    the `DataLoader` has them in the order of the loader; `decode` and `collate_fn` of
-    the loader run in them. All batches stay valid. It is a `Stateful` of torchdata.
+    With n workers, each yields every n-th batch, so that the `DataLoader` returns them
+    in the order of the loader; `decode` and `collate_fn` of the loader run in the
+    workers. All batches stay valid. It is a `Stateful` of torchdata.
 
     Args:
         records: a loader, or the first argument of one.
@@ -44,7 +44,7 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
         options: of a loader that is made here.
 
     Raises:
-        UsageError: an argument cannot be; the text names it.
+        UsageError: an argument is not valid; the text names it.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
         return len(self.loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration gives; without it, it is the next one.
+        """Set the epoch of the next iteration; by default it is the next epoch.
 
         Raises:
             UsageError: it is negative.
         """
-        if epoch == self._over:  # which a checkpoint has ended
+        if epoch == self._over:  # a checkpoint has ended it
             return
         self._over = None
         self.loader.set_epoch(epoch)
@@ -93,7 +93,7 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
         self.loader.close()
 
     def __iter__(self) -> Iterator[Any]:
-        """Return the batches of an epoch, or of a worker its share of them.
+        """Return the batches of an epoch, or a worker's share of them.
 
         Raises:
             UsageError: the `DataLoader` would make batches of batches, or the loader
@@ -118,10 +118,10 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
     # -- checkpoints -------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far this process is; see `state_after` for the main process.
+        """Return the progress of this process; see `state_after` for the main process.
 
         Raises:
-            UsageError: workers deliver the batches, and they alone know.
+            UsageError: workers deliver the batches, and only they have the state.
         """
         if get_worker_info() is not None:
             return self._of_process(None).state()
@@ -144,7 +144,7 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
         return self.loader.state_after(epoch, batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was.
+        """Continue from a state.
 
         Raises:
             UsageError: the state is of other records, of another order, or of other
@@ -175,8 +175,8 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
     def _in_worker(self, worker: Worker, progress: Progress) -> Iterator[Any]:
         options = self.loader.options
         collate = options.collate_fn
-        # Others map the memory in which the bytes are, unless only what is made of them
-        # is sent.
+        # Receivers map the memory with the bytes, unless only results made from them
+        # are sent.
         is_sent = options.decode is None and (
             collate is None or options.output == "torch"
         )
@@ -186,12 +186,12 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
                 yield collate(batch)
                 continue
             if options.decode is not None:
-                _ = batch.records  # an error is told here, and not by a queue's thread
+                _ = batch.records  # an error is raised here, not in a queue's thread
             yield batch
         self.loader.tell_figures()
 
     def _of_process(self, share: Share | None) -> Worker:
-        """Return the worker that this process is."""
+        """Return the worker of this process."""
         if self._worker is None or self._worker[0] != os.getpid():
             info = get_worker_info()
             share = share or Share(info.id, info.num_workers)
@@ -200,7 +200,7 @@ class LoaderDataset(IterableDataset):  # type: ignore[misc]
         return self._worker[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a worker that is spawned goes on with."""
+        """Return the state with which a spawned worker continues."""
         return {**self.__dict__, "_worker": None}
 
 
