@@ -13,22 +13,22 @@ __version__ = "0.2.0"
 
 
 def hint(paths: Iterable[str | bytes | PathLike[str] | PathLike[bytes]]) -> int:
-    """Say which files this program and its children will open next, in this order.
+    """Announce the files that this program and its children will open next, in order.
 
     Monarch reads them ahead of the opens, into the Tiers or as far as its Pool has
-    room. What was said before is replaced: for several epochs, give their orders as
+    space. A call replaces the previous one: for several epochs, pass their orders as
     one. Nothing that a program reads depends on it; outside a job of Monarch, or if
     the agent does not answer, it does nothing.
 
     Args:
-        paths: as they will be opened; each as often as it will be.
+        paths: as they will be opened; each as often as it will be opened.
 
     Returns:
-        How many of the paths are files of the job's datasets, as far as that is known:
-        0 before they are indexed.
+        How many of the paths are files of the job's datasets; 0 before these are
+        indexed.
 
     Raises:
-        TypeError: it is one path and not several, or something is no path.
+        TypeError: `paths` is a single path, or an item is not a path.
     """
     count: int = import_module("monarch.agent.control").hint(paths)
     return count

@@ -70,7 +70,7 @@ def begin(step: Callable[[], T]) -> Callable[[float], T]:
 
 
 def _start(work: Callable[[], None], function: Callable[..., Any]) -> None:
-    """Start a thread that has the name of the function it is for."""
+    """Start a thread with the name of its function."""
     inner = function.func if isinstance(function, partial) else function
     name = getattr(inner, "__qualname__", type(inner).__name__)
     threading.Thread(target=work, name=name, daemon=True).start()
@@ -81,6 +81,6 @@ def _raise(error: BaseException) -> Any:
 
 
 def log_failure(task: "asyncio.Future[Any]") -> None:
-    """Log the exception of a task that nobody awaits."""
+    """Log the exception of a task that is not awaited."""
     if not task.cancelled() and task.exception() is not None:
         log.error("task failed", exc_info=task.exception())

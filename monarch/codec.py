@@ -1,4 +1,4 @@
-"""The codecs of packed Tiers: how they are named, and which levels there are."""
+"""The codecs of packed Tiers: their names and levels."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ LEVELS: Final = {"lz4hc": (1, 12), "zstd": (-50, 22)}
 ELEMENTS: Final = (2, 4, 8)
 """Bytes of the numbers that a shuffle groups."""
 PLAIN: Final = "plain"
-"""Of a Tier that is not packed: its Files are files of their own."""
+"""The codec of a Tier that is not packed: each File is a file of its own."""
 AUTO: Final = "auto"
-"""Of a packed Tier whose codec is chosen by measurement."""
+"""The codec of a packed Tier for which measurement chooses one."""
 RATIO_MIN: Final = 1.05
 """A piece that shrinks by less is stored as it is: decoding it would gain nothing."""
 FRAME_BYTES: Final = 64
-"""What a packed File takes beside its bytes, about."""
+"""The approximate overhead of a packed File."""
 PIECE_BYTES: Final = 1 << 20
 """Larger Files are compressed in pieces of this size."""
 ALLOWED: Final = (
@@ -77,7 +77,7 @@ class Codec:
 
 
 DICTIONARY_FILES_MAX_BYTES: Final = 64 << 10
-"""Larger files contain enough of their own to refer to."""
+"""Larger files contain enough bytes of their own to refer to."""
 USUAL_RATES: Final = {
     Codec.parse(name): (pack * 1e6, unpack * 1e6)
     for name, pack, unpack in (
@@ -98,10 +98,10 @@ USUAL_RATES: Final = {
         ("zstd:9+dict", 40, 1100),
     )
 }
-"""Plain bytes that a thread of a server compresses and decompresses in a second."""
+"""Plain bytes per second that a thread of a server compresses and decompresses."""
 CANDIDATES: Final = tuple(USUAL_RATES)
-"""What is tried where the codec is chosen by measurement."""
+"""The codecs that are tried if the codec is chosen by measurement."""
 BATCH_FILES: Final = 32
-"""What a job reads for one iteration, where the user does not say."""
+"""The files that a job reads for one iteration, by default."""
 TOLERANCE: Final = 0.05
 """Reading a batch may take longer by this share than from plain files."""

@@ -23,12 +23,12 @@ class ConfigError(UsageError):
         self.lines = lines
 
     def __reduce__(self) -> tuple[type["ConfigError"], tuple[tuple[str, ...]]]:
-        """Return how another process makes the same error."""
+        """Return the parts from which another process makes the same error."""
         return type(self), (self.lines,)
 
 
 def printable(text: str) -> str:
-    """Return a text as one line without control characters, which a terminal obeys."""
+    """Return a text as one line without control characters, which terminals obey."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 

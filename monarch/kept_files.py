@@ -1,6 +1,6 @@
-"""Files that a user's jobs keep for later ones in a directory: not too many.
+"""Files that a user's jobs keep for later ones in a directory, within limits.
 
-The time of the last change of such a file is that of its last use.
+The modification time of such a file is the time of its last use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 LEFTOVER_S: Final = 3600.0
-"""A temporary file that is older was left by a process that has been killed."""
+"""An older temporary file was left by a killed process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class KeptFiles:
 
     Attributes:
         folder: need not exist.
-        files_max: how many are kept.
-        bytes_max: how many bytes these have.
+        files_max: the maximum number of files.
+        bytes_max: their maximum total size.
     """
 
     folder: Path
@@ -41,10 +41,10 @@ class KeptFiles:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def note_use(self, file: Path) -> None:
-        """Make a file the last one to be removed.
+        """Mark a file as just used: it is the last one to be removed.
 
         Raises:
-            OSError: it is not there, or not this user's.
+            OSError: it does not exist, or belongs to another user.
         """
         os.utime(file)
 
@@ -61,7 +61,7 @@ class KeptFiles:
         yield from sorted(found, key=lambda item: -item[1].st_mtime)
 
     def bound(self, is_usable: Callable[[Path], bool]) -> None:
-        """Remove what no job can use, and what was not used for longest.
+        """Remove unusable files, and the least recently used ones above the limits.
 
         Raises:
             OSError: a file cannot be removed.

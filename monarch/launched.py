@@ -2,7 +2,7 @@
 
 The configuration is validated in a forked process while this one imports the rest: the
 libraries that validate values would take half of the start, and are not needed
-afterwards. What both need is imported above the fork, so that it costs once.
+afterwards. Modules that both need are imported before the fork, so they cost once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHARED: Final = (
     *("monarch.config.request", "monarch.hostlist", "monarch.native.names"),
     "monarch.units",
 )
-"""What both processes need that takes long to import."""
+"""The modules that both processes need and that take long to import."""
 T = TypeVar("T")
 
 
@@ -72,7 +72,7 @@ def serve_launcher(words: Sequence[str]) -> NoReturn:
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Never look for garbage in what is made here, such as modules: it stays."""
+    """Exclude objects that are made here, such as modules, from garbage collection."""
     gc.disable()
     yield
     gc.freeze()
@@ -80,13 +80,13 @@ def lasting() -> Iterator[None]:
 
 
 def import_spared() -> None:
-    """Import libraries without the parts that an agent has no use for."""
-    # One thread: each takes a part of the start to make, and only multiplies matrices.
+    """Import libraries without the parts that an agent does not need."""
+    # One thread: each costs a part of the start, and only multiplies matrices.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     import numpy  # noqa: F401
 
-    # Agents prove to each other what they are without TLS; asyncio does without it
-    # where it is not installed.
+    # Agents authenticate each other without TLS; asyncio works without it if it is not
+    # installed.
     sys.modules["ssl"] = None  # type: ignore[assignment]
     import asyncio  # noqa: F401
 
@@ -94,7 +94,7 @@ def import_spared() -> None:
 
 
 def _request(argv: Sequence[str]) -> Request:
-    """Return what a command line of `monarch run` asks for."""
+    """Return the request of a command line of `monarch run`."""
     environ = dict(os.environ)
     # Pydantic looks for plugins in the metadata of all packages that are installed.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"

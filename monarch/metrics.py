@@ -1,4 +1,4 @@
-"""What is counted: the counters of the agent, and what it exports as metrics."""
+"""The counters of the agent, and the metrics that it exports."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -117,12 +117,12 @@ JOB_LABEL: Final = "monarch_job"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric as Prometheus knows it, in base units.
+    """A metric of Prometheus, in base units.
 
     Attributes:
         kind: counter, gauge, or histogram.
-        unit: seconds, bytes, or what is counted.
-        labels: beside JOB_LABEL.
+        unit: seconds, bytes, or the name of the counted items.
+        labels: in addition to JOB_LABEL.
     """
 
     name: str
