@@ -18,7 +18,7 @@ def whole_file(path: Path, *, mode: int, durable: bool = True) -> Iterator[Binar
     written directly.
 
     Args:
-        durable: survive a crash of the machine, which takes as long as the disk needs.
+        durable: survive a crash of the machine; this waits for the disk.
 
     Raises:
         OSError: the file cannot be written; `path` is unchanged.

@@ -96,7 +96,7 @@ def import_spared() -> None:
 def _request(argv: Sequence[str]) -> Request:
     """Return the request of a command line of `monarch run`."""
     environ = dict(os.environ)
-    # Pydantic looks for plugins in the metadata of all packages that are installed.
+    # Pydantic searches the metadata of all installed packages for plugins.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
 
     from monarch.config.loading import load_request

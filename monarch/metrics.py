@@ -265,9 +265,9 @@ PROGRAM_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "blocks_mapped": ("large_mapped_opens", ()),
     "mutations": ("written_marks", ()),
 }
-"""The metric of each counter of programs, and its labels, except those of tiers.
+"""The metric and labels of each counter of programs, except the counters of tiers.
 
-Those are `opens_hit_tierN` and `bytes_hit_tierN`.
+These are `opens_hit_tierN` and `bytes_hit_tierN`.
 """
 
 

@@ -213,7 +213,7 @@ class FillLifetime:
 
     @property
     def needs_all_datasets(self) -> bool:
-        """Yes: each of them is to be staged."""
+        """Yes: every dataset must be staged."""
         return True
 
     def look(self, stager: Stager | None) -> None:

@@ -21,7 +21,7 @@ _NAMES: Final = {
     "waited_s": "exposed_wait_s",
     "restarts": "reader_restarts",
 }
-"""The names of a loader's figures: ours, and those of the loader."""
+"""The figures of a loader: our names, and the names of the loader."""
 _READER_NAMES: Final = {
     "requests": "requests",
     "request_bytes": "request_bytes",

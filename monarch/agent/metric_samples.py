@@ -131,7 +131,7 @@ def _about_programs(stats: AgentStats) -> Iterator[Sample]:
 
 
 def _hits(totals: Mapping[str, int], names: list[str]) -> Iterator[Sample]:
-    """Yield the opens that were answered at once; the pool's follow those of Tiers."""
+    """Yield opens answered at once; the Pool's counter follows those of the Tiers."""
     for metric, start in _HIT.items():
         counts: Counter[tuple[str, str]] = Counter()
         found = (one for one in totals if one.startswith(start))

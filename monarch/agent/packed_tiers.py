@@ -180,7 +180,7 @@ def choose_packing(
 ) -> Choice:
     """Try codecs on pieces of the datasets for each Tier that is to be packed.
 
-    It takes a few seconds and must not run in the event loop's thread.
+    It takes one or a few seconds, and must not run in the event loop's thread.
 
     Args:
         warn: called with problems, such as a missing library.

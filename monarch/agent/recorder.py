@@ -83,7 +83,7 @@ class Recorder:
     """Takes samples of the counters of a job.
 
     Args:
-        levels: returns what the agent has counted.
+        levels: returns the counts of the agent.
         clock_s: when the agent has started, by a monotonic clock.
     """
 

@@ -65,7 +65,7 @@ class StartLock:
         return f"<StartLock {self._fd}>"
 
     def release(self) -> None:
-        """Allow launchers to look for the agent."""
+        """Allow launchers to find the agent."""
         if self._fd is not None:
             os.close(self._fd)
         self._fd = None

@@ -45,7 +45,7 @@ class Setup:
     Attributes:
         config_text: the configuration as canonical JSON.
         pool: the Pool for Files that pass through this node.
-        whole: the names of Files whose opens wait for all of it, if it is large.
+        whole: selects the Files whose opens wait for the whole File, if it is large.
         pool_at_once: whether Files pass through the Pool from the start: those of other
             nodes, or of packed Tiers.
         warnings: for the user, about parts that cannot be used.

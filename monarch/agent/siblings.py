@@ -1,7 +1,7 @@
 """Other jobs of this user on this node, whose staged Files are linked, not copied.
 
-They are looked for often at the start, and later once a second: only beside the run
-directory of this job, so that no other user's files are trusted.
+They are looked for often at the start, and later once a second: only where run
+directories of this job are, so that no other user's files are trusted.
 
 Their Files use space that is not free, but this job needs no space for them. A Tier
 counts it at the start only if all Files that they do not have fit into the free space:

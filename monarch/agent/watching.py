@@ -63,7 +63,7 @@ class Watching:
     """Sends the figures of this node while others watch, and receives theirs.
 
     Args:
-        mesh: returns the connections to the other nodes; None: there are none.
+        mesh: returns the connections to the other nodes; None: no other nodes.
         own: returns the figures of this node.
         clock: returns seconds.
     """

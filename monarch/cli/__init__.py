@@ -164,7 +164,7 @@ def _usage_text(error: click.ClickException) -> str:
 
 
 def _flush() -> None:
-    if sys.stdout is not None:  # it is None where descriptor 1 was closed
+    if sys.stdout is not None:  # it is None if descriptor 1 was closed
         sys.stdout.flush()
 
 

@@ -49,7 +49,7 @@ class Option:
 
 
 def verbs() -> Iterator[Verb]:
-    """Yield all commands, those below a verb after it."""
+    """Yield all commands, each verb before the commands below it."""
     for name in VERBS:
         stack: list[Called] = [((name,), command_of(name))]
         while stack:
@@ -101,7 +101,7 @@ def command_of(name: str) -> click.Command:
 
 
 def context_of(words: tuple[str, ...], command: click.Command) -> click.Context:
-    """Return a context in which a command calls itself by its whole name."""
+    """Return a context in which a command has its whole name."""
     settings = monarch.context_settings
     parent = click.Context(monarch, info_name="monarch", **settings)
     if not words:

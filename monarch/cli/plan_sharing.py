@@ -121,7 +121,7 @@ def planned_sharing(
 def _capacities(
     tiers: Sequence[tuple[Tier, int | None]], held: dict[int, int], needed_bytes: int
 ) -> Iterator[int]:
-    """Yield the capacity of each Tier; linkable Files count in the first one there.
+    """Yield each Tier's capacity; the first on a file system includes linkable Files.
 
     Args:
         held: by file system, the space of the linkable Files there.

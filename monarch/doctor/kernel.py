@@ -122,7 +122,7 @@ def _limit(which: int, *, hard: bool = False) -> int | None:
 
 
 def check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Look for variables that switch Monarch off."""
+    """Check for variables that disable Monarch."""
     if environ.get("MONARCH_STAGING_DISABLE", "0") not in ("", "0"):
         yield warning(
             "environment",

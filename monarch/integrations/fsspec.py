@@ -86,7 +86,7 @@ class StagedFileSystem(AbstractFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **_: Any,
     ) -> list[Any]:
-        """Return ranges of files, each file opened once; by default, errors in place.
+        """Return ranges of files, opened once each; by default, errors are returned.
 
         Raises:
             ValueError: the lists have different lengths.

@@ -1,6 +1,6 @@
 """A sampler that announces the files that a map-style dataset opens next.
 
-It wraps any sampler or batch sampler of PyTorch, but needs no part of it.
+It wraps any sampler or batch sampler of PyTorch, but does not need PyTorch.
 """
 
 from __future__ import annotations
