@@ -69,7 +69,7 @@ def _outermost(paths: Iterable[str]) -> list[str]:
 def apptainer(needs: Needs) -> list[str]:
     """Return shell commands; Singularity reads the same under its own names.
 
-    They set variables, because a setuid program loses LD_PRELOAD at its start.
+    They set variables, because a tool installed setuid loses LD_PRELOAD at its start.
     """
     lines = []
     for tool in ("APPTAINER", "SINGULARITY"):
