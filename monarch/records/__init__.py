@@ -1,4 +1,4 @@
-"""Packed Records: where they lie in files of LMDB, TFRecord, tar, HDF5 and others."""
+"""Packed Records and their places in files of LMDB, TFRecord, tar, HDF5 and others."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,7 @@ __all__ = [
     "open_records",
 ]
 
-# The reader of a node needs few of these, and starts sooner without the others.
+# Imported on first use: the reader of a node needs few of these, and starts faster.
 _MODULES: Final = {
     "FileSource": "sources",
     "Range": "index",

@@ -1,4 +1,4 @@
-"""Files of arrays: a JSON header, then each array, aligned, which readers map."""
+"""Files of arrays: a JSON header, then the aligned arrays, which readers map."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_arrays(
     """Write a header and arrays to an open file.
 
     Args:
-        magic: 8 bytes that name the kind of file.
+        magic: 8 bytes that identify the kind of file.
         header: any JSON values.
 
     Raises:
@@ -45,15 +45,15 @@ def write_arrays(
 def load_arrays(
     file: Path, magic: bytes, kind: str, version: int
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the header of a file, and its arrays, mapped.
+    """Return the header of a file and its mapped arrays.
 
     Args:
-        kind: of the file, for messages, such as "a record index".
+        kind: kind of the file, for messages, such as "a record index".
         version: the `version` that its header must have.
 
     Raises:
         OSError: the file cannot be read.
-        RecordsError: it is of another kind or version, or is not whole.
+        RecordsError: it is of another kind or version, or is incomplete.
     """
     with file.open("rb") as opened:
         start = opened.read(_MAGIC_BYTES + 8)
@@ -86,7 +86,7 @@ def _type_of(array: Array) -> Any:
 
 
 def _mapped(file: Path, rows: Any, at: int) -> dict[str, Array]:
-    # A plain array of the mapping: each access to a memmap costs a call of Python.
+    # A plain array over the mapping: each access to a memmap costs a Python call.
     whole = np.asarray(np.memmap(file, np.uint8, "r") if rows else [], np.uint8)
     arrays = {}
     for name, given, shape in rows:

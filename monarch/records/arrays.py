@@ -18,7 +18,7 @@ NPY_MAGIC: Final = b"\x93NUMPY"
 HDF5_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 _HEADER_BYTES: Final = 1 << 16
 _ROWS_DECODED: Final = 1024
-"""The rows of a unit where the file has no chunks, but its rows must be decoded."""
+"""Rows of a unit if the file has no chunks, but its rows must be decoded."""
 
 
 def index_npy(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
@@ -53,8 +53,8 @@ def index_npy(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
 def index_hdf5(path: Path, name: str) -> RecordIndex:
     """Return the index of the rows of a dataset in a HDF5 file.
 
-    Rows that are consecutive bytes are Records. Rows in chunks with filters, and of
-    variable length, are decoded by h5py.
+    Rows of consecutive bytes are Records. Rows in filtered chunks, and rows of variable
+    length, are decoded by h5py.
 
     Raises:
         RecordsError: no such dataset, or h5py is not installed.
@@ -120,7 +120,7 @@ def _index_dataset(dataset: Any, found: RecordObject) -> RecordIndex:
 
 
 def _row_offsets(dataset: Any) -> npt.NDArray[np.uint64] | None:
-    """Return where each row lies; None: a row is not consecutive plain bytes."""
+    """Return the offset of each row; None: rows are not consecutive plain bytes."""
     shape, chunks = dataset.shape, dataset.chunks
     row_bytes = dataset.dtype.itemsize * math.prod(shape[1:])
     numbers = np.arange(shape[0], dtype=np.uint64)
@@ -148,7 +148,7 @@ def _row_offsets(dataset: Any) -> npt.NDArray[np.uint64] | None:
 
 
 def _encoded(dataset: Any, found: RecordObject) -> RecordIndex:
-    """Return the index of rows that are decoded, by chunks of the first dimension."""
+    """Return the index of decoded rows, by chunks of the first dimension."""
     rows = int(dataset.shape[0])
     step = dataset.chunks[0] if dataset.chunks else _ROWS_DECODED
     count = -(-rows // step)
@@ -173,7 +173,7 @@ def _encoded(dataset: Any, found: RecordObject) -> RecordIndex:
 
 
 def _array(dtype: np.dtype[Any], shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return what the rows of an array are."""
+    """Return the type and shape of the rows of an array."""
     if dtype.fields:
         return {}
     return {"dtype": dtype.str, "shape": [int(size) for size in shape[1:]]}

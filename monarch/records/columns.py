@@ -67,7 +67,7 @@ def _parquet(path: str) -> Any:
 class UnitDecoder:
     """Decodes the Records of the encoded units of an index.
 
-    It keeps one file open. Not for several threads at once.
+    It keeps one file open, and is not thread-safe.
     """
 
     def __init__(self, index: RecordIndex) -> None:
@@ -98,7 +98,7 @@ class UnitDecoder:
         return found
 
     def close(self) -> None:
-        """Close the file that is open."""
+        """Close the open file."""
         if self._file is not None:
             self._file.close()
         self._number, self._file = -1, None
@@ -117,7 +117,7 @@ class UnitDecoder:
         self._number = number
 
     def _place(self, unit: int) -> tuple[int, int, int]:
-        """Return the number of a unit in its file, and its first and last row there."""
+        """Return the number of a unit in its file, and the range of its rows there."""
         firsts = self._index.first_records
         assert firsts is not None
         start = int(np.searchsorted(self._index.units["object"], self._number))

@@ -1,4 +1,4 @@
-"""The error of all that reads Records."""
+"""The error of all code that reads Records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monarch.errors import UsageError, printable
 class RecordsError(UsageError):
     """Records cannot be read as requested; the text names the path.
 
-    Names of files and words of libraries may have control characters: it has none.
+    Control characters in file names and in library messages are made printable.
     """
 
     def __init__(self, text: str) -> None:
@@ -21,7 +21,7 @@ class RecordsError(UsageError):
 
 @contextmanager
 def read_by_library(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn any exception of a library that reads a file into one line.
+    """Turn any exception of a library that reads a file into a one-line error.
 
     Raises:
         RecordsError: the library cannot read it.

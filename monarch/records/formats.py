@@ -1,4 +1,4 @@
-"""Which format a file of Records has, by its first bytes, and how it is indexed."""
+"""Formats of Record files: detection by the first bytes, and indexing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from monarch.records.lmdb_pages import index_lmdb, is_lmdb
 from monarch.records.streams import index_tar, index_tfrecord, is_tar, is_tfrecord
 
 START_BYTES: Final = 1024
-"""So much of a file shows its format."""
+"""Bytes at the start of a file that identify its format."""
 _COMPRESSED: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
 
 
@@ -29,9 +29,9 @@ class Format(NamedTuple):
     """How files of one format are indexed.
 
     Attributes:
-        needs_part: a part is named behind the path; None: may be named.
-        reads_headers: by a HeaderReader; else by a library, which needs a path.
-        of_file: by a library that takes an open file as well.
+        needs_part: a part must be named after the path; None: a part may be named.
+        reads_headers: a HeaderReader reads it; else a library, which needs a path.
+        of_file: indexes an open file; None: its library needs a path.
     """
 
     build: Callable[[Path, str, Opens], RecordIndex]
@@ -89,7 +89,7 @@ def index_by(
     """Return the index of a local file.
 
     Args:
-        opens: opens it, where its headers are read.
+        opens: opens it, if its headers are read.
 
     Raises:
         RecordsError: it cannot be read, or is of no known format.

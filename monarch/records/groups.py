@@ -1,4 +1,4 @@
-"""Groups: consecutive Records that are read together, by few large requests."""
+"""Groups: consecutive Records that are read together by a few large requests."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Groups:
     """The units of an index in groups, each of about the same size.
 
     Attributes:
-        index: whose units these are.
+        index: the index of the units.
         order: the units by object and offset.
-        starts: where each group begins in `order`, and at the end its length.
-        requests: where each request begins in `order`, and at the end its length; none
-            is part of two groups.
+        starts: start of each group in `order`, then the length of `order`.
+        requests: start of each request in `order`, then its length; no request spans
+            two groups.
     """
 
     index: RecordIndex
@@ -42,11 +42,11 @@ class Groups:
         return f"<Groups {len(self)} of {self.index!r}>"
 
     def units(self, group: int) -> Array:
-        """Return the units of a group, in the order in which they lie."""
+        """Return the units of a group, by object and offset."""
         return self.order[self.starts[group] : self.starts[group + 1]]
 
     def records(self, group: int) -> Array:
-        """Return the numbers of the Records of a group, as they lie."""
+        """Return the numbers of the Records of a group, by object and offset."""
         units = self.units(group)
         firsts = self.index.first_records
         if firsts is None:
@@ -69,7 +69,7 @@ class Groups:
         return found
 
     def record_counts(self) -> Array:
-        """Return how many Records each group has."""
+        """Return the number of Records of each group."""
         counts = np.diff(self.starts)
         if self.index.first_records is None:
             return counts
@@ -77,7 +77,7 @@ class Groups:
         return np.add.reduceat(rows, self.starts[:-1]) if len(self) else counts
 
     def request_bytes(self) -> Array:
-        """Return how many bytes the requests of each group read."""
+        """Return the bytes that the requests of each group read."""
         if not len(self):
             return np.zeros(0, np.int64)
         units = self.index.units[self.order]
@@ -88,12 +88,12 @@ class Groups:
         return np.add.reduceat(sizes, begins)
 
     def cost(self) -> tuple[int, int]:
-        """Return how many requests read all groups, and their bytes."""
+        """Return the number of requests for all groups, and their bytes."""
         return len(self.requests) - 1, int(self.request_bytes().sum())
 
 
 def group(index: RecordIndex, group_bytes: int, gap_max: int = GAP_MAX) -> Groups:
-    """Put the units of an index into groups of consecutive ones.
+    """Divide the units of an index into groups of consecutive units.
 
     Args:
         group_bytes: the bytes of the units of a group, rounded up to whole units.
@@ -116,9 +116,10 @@ def lying_order(units: Units) -> Array:
 
 
 def request_marks(units: Units, gap_max: int = GAP_MAX) -> Array:
-    """Return which units, as they lie, begin a request.
+    """Return which units begin a request.
 
     Args:
+        units: units by object and offset.
         gap_max: larger gaps are not read.
     """
     begins = _changes(units["object"])
@@ -128,7 +129,7 @@ def request_marks(units: Units, gap_max: int = GAP_MAX) -> Array:
 
 
 def _changes(values: Array) -> Array:
-    """Return where a value differs from the one before; the first one does."""
+    """Return where a value differs from the previous one; the first always counts."""
     found = np.ones(len(values), bool)
     found[1:] = values[1:] != values[:-1]
     return found

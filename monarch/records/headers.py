@@ -1,4 +1,4 @@
-"""Reading the headers of a file, but not what lies between them."""
+"""Reading the headers of a file without the payloads between them."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from monarch.records.index import RecordObject
 from monarch.records.walking import Entries, Make, walk_on
 
 NEAR_BYTES: Final = 4096
-"""Headers that are nearer than that are read together: it costs a request less."""
+"""Headers with a smaller distance are read together, which saves a request."""
 WINDOW_BYTES: Final = 1 << 18
 _SAMPLE: Final = 256
 _KEPT: Final = 0.9
 
 
 def cached_share(fd: int, size: int) -> float | None:
-    """Return the share of a sample of pages of a file that the page cache has.
+    """Return the share of a sample of pages of a file that is in the page cache.
 
-    The kernel says so of each page of a file that this user neither owns nor may
-    write: mincore(2). None: the file cannot be mapped.
+    For a file that this user neither owns nor may write, the kernel reports every page
+    as cached: mincore(2). None: the file cannot be mapped.
 
     Args:
-        size: of the part, which begins with the file; its first page, of which the
-            format was told, does not count.
+        size: bytes from the start of the file to sample; the first page, which was read
+            to detect the format, does not count.
     """
     try:
         mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ)
-    except (OSError, ValueError):  # not there any more, or shorter than it was
+    except (OSError, ValueError):  # removed, or truncated
         return None
     first = np.frombuffer(mapped, np.uint8).ctypes.data
     is_there, mincore = ctypes.c_ubyte(), ctypes.CDLL(None).mincore
@@ -48,22 +48,22 @@ def cached_share(fd: int, size: int) -> float | None:
 
 
 class Read(Protocol):
-    """What is read at places, such as a HeaderReader."""
+    """A file that is read at offsets, such as a HeaderReader."""
 
     window_bytes: int
 
     def fresh(self, offset: int, length: int) -> bytes:
-        """Return bytes that are read now."""
+        """Read bytes without a buffer, and return them."""
 
 
 class Cursor:
-    """Reads at places of a file that mostly rise.
+    """Reads a file at mostly increasing offsets.
 
-    Headers that are close together are read by one request; one thread uses it.
+    Headers that are close together are read by one request. It is not thread-safe.
 
     Args:
-        least: how much is read with a header that is close to the last one; twice as
-            much with each further one. None: as much as a window has.
+        least: bytes that are read with a header close to the previous one; each
+            further one doubles them. None: a whole window.
     """
 
     def __init__(self, file: Read, least: int | None = None) -> None:
@@ -95,19 +95,19 @@ class Cursor:
 
 
 class Opens(Protocol):
-    """Opens what is indexed."""
+    """Opens files that are indexed."""
 
     def __call__(self, path: str, *, drops_pages: bool = False) -> HeaderReader:
-        """Return a reader, see there."""
+        """Return a reader of a file, see HeaderReader."""
 
 
 class HeaderReader:
-    """A file that is read at places, which mostly rise.
+    """A file read at mostly increasing offsets.
 
     Args:
-        drops_pages: of headers all over the file, which would split each later read of
-            many Records: they leave the page cache at the end, unless it had parts of
-            the file before.
+        drops_pages: drop the file's pages from the page cache at the end, unless parts
+            of it were cached before: cached headers all over the file would split each
+            later read of many Records.
 
     Raises:
         RecordsError: the file cannot be opened.
@@ -124,7 +124,7 @@ class HeaderReader:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise RecordsError(f"{path}: {error.strerror}") from error
-        # Read-ahead of the kernel would read the payloads.
+        # The kernel's read-ahead would read the payloads.
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
         self._cursor = Cursor(self)
         self._lock = threading.Lock()
@@ -152,14 +152,14 @@ class HeaderReader:
         return self.object.bytes
 
     def keep_pages(self) -> None:
-        """Read as a file that is read whole; what is read stays in the page cache."""
+        """Expect sequential reads of the whole file, and leave it in the page cache."""
         self._drops_pages = False
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
     def keeps(self, size: int) -> bool:
-        """Return whether the page cache has kept what was read up to a place.
+        """Return whether the first `size` bytes have stayed in the page cache.
 
-        The file is reopened: some file systems drop the pages of a file then.
+        The file is reopened, because some file systems drop its pages on open.
         """
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -180,10 +180,10 @@ class HeaderReader:
         return self._cursor.at(offset, length)
 
     def entries(self, make: Make) -> Entries:
-        """Return the entries of the file, each of which gives the place of the next.
+        """Return the entries of the file, each of which locates the next one.
 
         Raises:
-            Damaged: it has something else in it.
+            Damaged: the file has something other than an entry.
             RecordsError: it cannot be read.
         """
         found = Entries()
@@ -191,7 +191,7 @@ class HeaderReader:
         return found
 
     def fresh(self, offset: int, length: int) -> bytes:
-        """Return bytes that are read now; several threads may ask at once.
+        """Read bytes without a buffer, and return them; thread-safe.
 
         Raises:
             RecordsError: they cannot be read.
@@ -213,11 +213,11 @@ class HeaderReader:
         return b"".join(parts)
 
     def refuse(self, reason: str) -> RecordsError:
-        """Return the error about this file."""
+        """Return an error that names this file."""
         return RecordsError(f"{self.path}: {reason}")
 
     def check_unchanged(self) -> None:
-        """Raise an error if the file was changed since it was opened.
+        """Raise an error if the file has changed since it was opened.
 
         Raises:
             RecordsError: it was.

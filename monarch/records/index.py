@@ -1,8 +1,8 @@
-"""The Record index: where each Record lies, as arrays that are mapped from a file.
+"""The Record index: the place of each Record, as arrays mapped from a file.
 
-A Record is a range of bytes in an object, such as a file. Where a format compresses
-Records together (HDF5 with filters, parquet), the index has these encoded units, and
-how many Records each one holds.
+A Record is a range of bytes in an object, such as a file. If a format compresses
+Records together (HDF5 with filters, parquet), the index lists these encoded units and
+the number of Records in each.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _MODE: Final = 0o600
 
 
 Progress = Callable[[str, int, int], None]
-"""Called with the current step, how many are done, and how many there are in all; 0:
-that is not known."""
+"""Called with the current step, the number done, and the total; a total of 0: unknown.
+"""
 
 
 def no_progress(step: str, done: int, count: int) -> None:
@@ -64,11 +64,11 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordObject:
-    """A file that holds Records, and what shows that it has changed.
+    """A file that holds Records, with the values that reveal a change.
 
     Attributes:
         bytes: its size.
-        mtime_ns: when it was last changed.
+        mtime_ns: time of its last change.
     """
 
     path: str
@@ -77,7 +77,7 @@ class RecordObject:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> RecordObject:
-        """Look at a file.
+        """Examine a file.
 
         Raises:
             RecordsError: it cannot be examined.
@@ -91,16 +91,16 @@ class RecordObject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordIndex:
-    """Where the Records of some objects lie, in the order of their numbers.
+    """The places of the Records of some objects, by Record number.
 
     Args:
-        format: such as "lmdb".
-        objects: what `units["object"]` numbers.
-        units: the bytes of each Record, or of each encoded unit.
-        first_records: the first Record of each encoded unit, and at the end the number
-            of all Records; None: a unit is a Record.
-        details: what the format needs to decode units, and `dtype` and `shape` of a
-            Record if it is an array.
+        format: name of the format, such as "lmdb".
+        objects: the objects that `units["object"]` refers to by number.
+        units: the range of bytes of each Record, or of each encoded unit.
+        first_records: the first Record of each encoded unit, then the total number of
+            Records; None: a unit is a Record.
+        details: values that the format needs to decode units, and `dtype` and `shape`
+            of a Record if it is an array.
     """
 
     format: str
@@ -140,7 +140,7 @@ class RecordIndex:
 
     @property
     def is_decoded(self) -> bool:
-        """Return whether Records are decoded from units that hold several."""
+        """Return whether units hold several Records, which are decoded together."""
         return self.first_records is not None
 
     def range_of(self, unit: int) -> Range:
@@ -181,7 +181,7 @@ class RecordIndex:
 
     @classmethod
     def load(cls, file: Path) -> RecordIndex:
-        """Map an index from a file; its pages are read when they are used.
+        """Map an index from a file; its pages are read on first use.
 
         Raises:
             OSError: it cannot be read.

@@ -22,7 +22,7 @@ from monarch.records.stores.kept import Writer, write_kept
 from monarch.records.stores.source import Waiter, way_of
 
 BATCH_BYTES: Final = 4 << 20
-"""So much is read, written and noted as done at once."""
+"""Bytes that are read, written and marked as done at once."""
 BATCH_RECORDS: Final = 1024
 _VERIFIED_AT_ONCE: Final = 256
 _MARK_PREFIX: Final = "monarch:ingest:"
@@ -32,11 +32,11 @@ _LEVELS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What an ingest has done.
+    """The result of an ingest.
 
     Attributes:
-        records: of the store now.
-        bytes: theirs.
+        records: Records in the index of the store now.
+        bytes: their bytes.
         resumed: Records that an earlier, interrupted ingest had written.
     """
 
@@ -50,8 +50,8 @@ class IngestOptions:
     """How Records are written to a store.
 
     Attributes:
-        name: of the index; keys begin with it.
-        columns: beside the Records; None: by the names of a folder's files.
+        name: name of the index, which is the prefix of all keys.
+        columns: columns of the Records; None: from the paths of a folder's files.
         verify: read everything back and compare.
     """
 
@@ -69,7 +69,7 @@ def ingest(
     """Write all Records into a store, and then their index.
 
     Raises:
-        RecordsError: a Record cannot be read, written, or is not what was written.
+        RecordsError: a Record cannot be read or written, or fails its verification.
     """
     keys = keys_of(records, given.name)
     columns = named_columns(records) if given.columns is None else given.columns
@@ -90,7 +90,7 @@ def ingest(
 
 @dataclass(slots=True)
 class Mark:
-    """Progress of an ingest, kept in the store until it is complete."""
+    """Progress of an ingest, stored in the store until it is complete."""
 
     key: bytes
     source: str
@@ -117,7 +117,7 @@ class Mark:
 
 
 def keys_of(records: Records, name: str) -> list[bytes]:
-    """Return the key of each Record: by the path in a folder, or its number."""
+    """Return the key of each Record: by its path in the folder, or by its number."""
     paths = _paths_of(records)
     if paths is None:
         width = len(str(max(0, len(records) - 1)))
@@ -126,9 +126,10 @@ def keys_of(records: Records, name: str) -> list[bytes]:
 
 
 def named_columns(records: Records) -> Columns:
-    """Return what the paths in a folder say of its files: their split and label.
+    """Return the split and label of the files of a folder, from their paths.
 
-    `LABEL/FILE`, `SPLIT/LABEL/FILE` and deeper ones; SPLIT is a usual name of one.
+    Paths are `LABEL/FILE`, `SPLIT/LABEL/FILE` or deeper; SPLIT is one of the usual
+    names.
     """
     paths = _paths_of(records)
     parts = [path.split("/") for path in paths or ()]
@@ -144,7 +145,7 @@ def named_columns(records: Records) -> Columns:
 
 
 def payloads(records: Records) -> Iterator[bytes]:
-    """Yield the payload of each Record, in order; a few MiB are read at once.
+    """Yield the payload of each Record, in order, with reads of a few MiB.
 
     Raises:
         RecordsError: one cannot be read.
@@ -167,7 +168,7 @@ def payloads(records: Records) -> Iterator[bytes]:
 
 
 def _paths_of(records: Records) -> list[str] | None:
-    """Return the paths of the files of a folder below it; None: it is none."""
+    """Return the relative paths of the files of a folder; None: it is no folder."""
     index = records.index
     if index.format != "folder":
         return None
@@ -183,7 +184,7 @@ def _write_all(
     mark: Mark,
     progress: Progress,
 ) -> tuple[list[int], list[bytes]]:
-    """Write what is not written yet; return lengths and checksums of all."""
+    """Write the remaining Records; return the lengths and checksums of all."""
     lengths: list[int] = []
     identities: list[bytes] = []
     batch: list[tuple[bytes, bytes]] = []

@@ -1,8 +1,8 @@
 """The index of the Records of a store: keys, lengths, identities and columns as arrays.
 
-It is mapped from a file, so that an index of millions of keys costs what is used of it.
-A Record takes its key, 4 bytes for where that ends, 4 for its length, and 16 for what
-shows that it is still the same.
+It is mapped from a file, so that only the used part of an index of millions of keys
+takes memory. A Record takes its key, 4 bytes for the end of the key, 4 for its length,
+and 16 for its identity, which reveals a change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COLUMN: Final = "column:"
 
 
 class StoredObject(NamedTuple):
-    """An object of a store, as messages name it."""
+    """An object of a store, named as in messages."""
 
     path: str
 
@@ -44,12 +44,12 @@ class KeyIndex:
 
     Attributes:
         store: its address, without secrets.
-        arena: the keys, one after the other.
-        ends: where each key ends in the arena; uint32, or uint64 for a long one.
+        arena: the concatenated keys.
+        ends: end of each key in the arena; uint32, or uint64 for a long arena.
         lengths: bytes of each Record, or UNKNOWN_LENGTH; uint32.
-        identities: 16 bytes of each Record, see `identity`; None: none are known.
-        columns: what is known of each Record beside its payload.
-        details: what the store needs to read them, such as the name of a table.
+        identities: 16 bytes for each Record, see `identity`; None: none are known.
+        columns: values of each Record beside its payload.
+        details: values that the store needs to read them, such as the name of a table.
     """
 
     store: str
@@ -71,7 +71,7 @@ class KeyIndex:
         """Make an index of keys in their order.
 
         Args:
-            lengths: of the Records; None: they are not known.
+            lengths: lengths of the Records; None: they are not known.
             more: other attributes.
 
         Raises:
@@ -110,7 +110,7 @@ class KeyIndex:
         return not bool((self.lengths == UNKNOWN_LENGTH).any())
 
     def __getitem__(self, number: int) -> StoredObject:
-        """Return an object as messages name it."""
+        """Return an object, named as in messages."""
         return StoredObject(f"{self.store}: {shown_key(self.key(number))}")
 
     def key(self, record: int) -> bytes:
@@ -125,7 +125,7 @@ class KeyIndex:
     def rows(self, records: Sequence[int]) -> list[tuple[bytes, int, bytes]]:
         """Return the key, the length and the identity of some Records.
 
-        As `key`, `length` and `identity` do, but a few hundred at once.
+        Same as `key`, `length` and `identity`, but for a few hundred Records at once.
         """
         numbers = np.asarray(records, np.int64)
         ends = self.ends[numbers].tolist()
@@ -148,7 +148,7 @@ class KeyIndex:
         return -1 if length == UNKNOWN_LENGTH else length
 
     def identity(self, record: int) -> bytes:
-        """Return what shows that a Record is the indexed one; b"": nothing does."""
+        """Return the bytes that identify the indexed Record; b"": none are known."""
         if self.identities is None:
             return b""
         found = self.identities[record].tobytes()
@@ -173,14 +173,14 @@ class KeyIndex:
         )
 
     def digest(self) -> str:
-        """Return what changes with any key, length or identity."""
+        """Return a digest that changes with any key, length or identity."""
         digest = xxh3_128(self.store.encode())
         for array in self.without_columns().arrays().values():
             digest.update(raw_bytes(array))
         return digest.hexdigest()
 
     def without_columns(self) -> KeyIndex:
-        """Return an index of the same Records that knows nothing beside them."""
+        """Return an index of the same Records without columns."""
         return replace(self, columns={})
 
     def at(self, store: str) -> KeyIndex:
@@ -209,11 +209,11 @@ class KeyIndex:
 
     @classmethod
     def load(cls, file: Path) -> KeyIndex:
-        """Map an index from a file; its pages are read when they are used.
+        """Map an index from a file; its pages are read on first use.
 
         Raises:
             OSError: it cannot be read.
-            RecordsError: it is no index of this version, or not whole.
+            RecordsError: it is no index of this version, or is incomplete.
         """
         header, arrays = load_arrays(file, _MAGIC, "an index of keys", VERSION)
         return cls.of_parts(file, header, arrays)
@@ -228,7 +228,7 @@ class KeyIndex:
         return arrays
 
     def header(self) -> dict[str, Any]:
-        """Return what the index has beside its arrays, as JSON has it."""
+        """Return all of the index but its arrays, as JSON values."""
         return {
             "store": self.store,
             "names": {name: one.names for name, one in self.columns.items()},
@@ -239,7 +239,7 @@ class KeyIndex:
     def of_parts(
         cls, file: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> KeyIndex:
-        """Return the index that a header and arrays are of.
+        """Return the index that consists of a header and arrays.
 
         Raises:
             RecordsError: they do not fit together.
@@ -262,7 +262,7 @@ class KeyIndex:
         return found
 
     def _check(self, file: Path) -> None:
-        """Refuse an index whose parts do not fit together."""
+        """Reject an index whose arrays differ in length."""
         last = int(self.ends[-1]) if len(self) else 0
         others = [self.lengths, *(column.values for column in self.columns.values())]
         others += [] if self.identities is None else [self.identities]
@@ -271,7 +271,7 @@ class KeyIndex:
 
 
 def shown_key(key: bytes) -> str:
-    """Return a key as it is shown to users."""
+    """Return a key as text for users."""
     return key.decode(errors="backslashreplace")
 
 

@@ -1,6 +1,6 @@
-"""Columns beside Records, such as label and split, and choices of Records by them.
+"""Columns of Records, such as label and split, and selection of Records by them.
 
-A choice reads no payload: it is an array of Record numbers, computed from columns.
+A selection reads no payload: it is an array of Record numbers, computed from columns.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SHARES_SLACK: Final = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """One value of each Record.
+    """One value for each Record.
 
     Attributes:
-        values: numbers, of shape (records,) or (records, labels), which is a multilabel
-            column; where there are names, indices into these.
-        names: the texts of a column of texts, each once; None: values are numbers.
+        values: numbers, of shape (records,), or (records, labels) in a multilabel
+            column; with `names`, indices into these.
+        names: the distinct texts of a column of texts; None: values are numbers.
     """
 
     values: npt.NDArray[Any]
@@ -37,7 +37,7 @@ class Column:
 
     @classmethod
     def of(cls, values: Sequence[Any] | npt.NDArray[Any]) -> Column:
-        """Make a column of texts, of numbers, or of a list of numbers for each Record.
+        """Make a column of texts, of numbers, or of lists of numbers.
 
         Raises:
             RecordsError: the values are of several kinds.
@@ -71,10 +71,11 @@ class Column:
     def matches(self, wanted: Any) -> npt.NDArray[np.bool_]:
         """Return which Records have a value, or one of a list of values.
 
-        Of a multilabel column, a number names the labels that are not 0.
+        In a multilabel column, a number selects the Records whose label of that number
+        is not 0.
 
         Raises:
-            RecordsError: a text is compared with numbers, or the other way round.
+            RecordsError: a text is compared with numbers, or a number with texts.
         """
         several = isinstance(wanted, list | tuple | set | frozenset | np.ndarray)
         given = [*wanted] if several else [wanted]
@@ -92,7 +93,7 @@ class Column:
         return Column(self.values[rows], self.names)
 
     def groups(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Return the different values, and the number of its value for each Record.
+        """Return the distinct values, and for each Record the number of its value.
 
         Raises:
             RecordsError: it has several values for each Record.
@@ -103,7 +104,7 @@ class Column:
         return values, numbers.astype(np.int64)
 
     def name_of(self, value: Any) -> Any:
-        """Return a value as the user knows it."""
+        """Return a stored value as the user's value."""
         return value.item() if self.names is None else self.names[int(value)]
 
     def _codes(self, given: Sequence[Any]) -> list[int]:
@@ -122,7 +123,7 @@ def column_of(columns: Columns, name: str) -> Column:
     """Return a column by its name.
 
     Raises:
-        RecordsError: there is none of that name.
+        RecordsError: no column has that name.
     """
     if name not in columns:
         known = ", ".join(columns) or "none"
@@ -139,7 +140,7 @@ def where(columns: Columns, conditions: Mapping[str, Any]) -> Rows:
         conditions: a value, or a list of values, by the name of a column.
 
     Raises:
-        RecordsError: a column is not there, or has values of another kind.
+        RecordsError: a column is missing, or has values of another kind.
     """
     if not conditions:
         raise RecordsError("where() needs a condition, such as split='train'")
@@ -154,14 +155,14 @@ def balanced(
 ) -> Rows:
     """Return Records of each value in equal numbers, or in the ratio of weights.
 
-    As many are drawn, without replacement, as the rarest value allows; the order is
-    that of the column.
+    As many are drawn, without replacement, as the rarest value allows; they are
+    returned in the order of the column.
 
     Args:
-        weights: by value; a value without one is left out.
+        weights: weights by value; a value without a weight is left out.
 
     Raises:
-        RecordsError: a weight is not above 0, or of a value that is not there.
+        RecordsError: a weight is not above 0, or is that of a missing value.
     """
     values, numbers = column.groups()
     names = [column.name_of(value) for value in values]
@@ -185,11 +186,11 @@ def parted(
     """Return disjoint random parts of all Records, by name.
 
     Args:
-        shares: of each part, together at most 1.
-        by: the parts have the same shares of each value of this column.
+        shares: share of each part; at most 1 in total.
+        by: all parts have the same shares of each value of this column.
 
     Raises:
-        RecordsError: the shares are not above 0, or more than 1 together.
+        RecordsError: the shares are not above 0, or more than 1 in total.
     """
     given = np.array([*shares.values()], np.float64)
     if not len(given) or (given <= 0).any() or given.sum() > 1 + _SHARES_SLACK:
@@ -206,7 +207,7 @@ def parted(
 
 
 def _ranks(numbers: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
-    """Return the place of each Record in a random order of those of its group."""
+    """Return the position of each Record in a random order of its group."""
     chance = np.random.default_rng(seed).random(len(numbers))
     order = np.lexsort((chance, numbers))
     starts = np.cumsum(np.bincount(numbers)) - np.bincount(numbers)
@@ -226,5 +227,5 @@ def _check_weights(weights: Mapping[Any, float], names: Sequence[Any]) -> None:
 
 
 def _narrowest(count: int) -> np.dtype[Any]:
-    """Return the smallest type of so many different numbers."""
+    """Return the smallest type for this many distinct numbers."""
     return np.min_scalar_type(max(0, count - 1))

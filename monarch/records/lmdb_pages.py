@@ -1,9 +1,9 @@
 """The Records of an LMDB database, found in the pages of its B-tree.
 
 Only branch and leaf pages are read: a value that does not fit a leaf lies in overflow
-pages, of which the leaf tells the number. Both formats are read: data version 1 (LMDB
-0.9) and 3 (LMDB 1.0). The layouts are those of struct MDB_page, MDB_node, MDB_meta and
-MDB_db in LMDB's mdb.c.
+pages, and the leaf has the number of the first one. Both formats are supported: data
+version 1 (LMDB 0.9) and 3 (LMDB 1.0). The layouts are those of struct MDB_page,
+MDB_node, MDB_meta and MDB_db in LMDB's mdb.c.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _META_BYTES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What differs between the formats.
+    """The layout of a page, which differs between the formats.
 
     Attributes:
-        head: the bytes of the header of a page.
-        flags: where its flags are.
-        lower: where the end of its pointers is.
-        base: where the pointers count from.
+        head: length of the header of a page.
+        flags: offset of its flags.
+        lower: offset of the field with the end of its pointers.
+        base: offset in the page that pointers are relative to.
         empty: the value of `lower` without nodes.
-        align: what values begin at a multiple of, counted from their keys.
+        align: alignment of values, relative to the start of their keys.
     """
 
     head: int
@@ -81,9 +81,9 @@ class Nodes:
     """The nodes of some pages, in their order.
 
     Attributes:
-        numbers: the number in the file of each row of `pages`.
-        page: the row of `pages` of each node.
-        at: where it begins in the page.
+        numbers: the page number of each row of `pages`.
+        page: the row of `pages` that holds each node.
+        at: start of each node in its page.
     """
 
     numbers: Array
@@ -92,7 +92,7 @@ class Nodes:
     at: Array
 
     def number(self, skip: int | Array, width: int) -> Array:
-        """Return the number of some bytes, little-endian, behind each begin."""
+        """Return a little-endian number of each node, `skip` bytes after its start."""
         found = np.zeros(self.at.shape, np.uint64)
         for i in range(width):
             part = self.pages[self.page, self.at + skip + i].astype(np.uint64)
@@ -109,7 +109,7 @@ class Nodes:
 
 
 def is_lmdb(start: bytes) -> bool:
-    """Return whether a file begins as an LMDB database."""
+    """Return whether a file begins like an LMDB database."""
     return any(_version(start, layout.head) == v for v, layout in _LAYOUTS.items())
 
 
@@ -117,7 +117,7 @@ def index_lmdb(path: Path, name: str = "", opens: Opens = HeaderReader) -> Recor
     """Return the index of a database, in the order of its keys.
 
     Args:
-        name: that of a named database; "": the main one.
+        name: name of a named database; "": the main one.
 
     Raises:
         RecordsError: it cannot be read, has duplicate keys, or is damaged.
@@ -140,7 +140,7 @@ def newest_meta(file: HeaderReader) -> Meta:
     """Return the meta page of the last transaction.
 
     Raises:
-        RecordsError: there is none.
+        RecordsError: the file has no meta page of a known version.
     """
     start = file.fresh(0, _META_BYTES)
     for version, layout in _LAYOUTS.items():
@@ -157,14 +157,14 @@ def newest_meta(file: HeaderReader) -> Meta:
 
 
 def name_of(key: bytes) -> str:
-    """Return the name of a database; LMDB 1.0 keeps the zero at its end."""
+    """Return the name of a database; LMDB 1.0 keeps its trailing zero."""
     return key.removesuffix(b"\0").decode(errors="replace")
 
 
 def _version(page: bytes, head: int) -> int:
     if len(page) < _META_BYTES or _number(page, head, 4) != _MAGIC:
         return 0
-    # Above the data version are flags of an environment that is not little-endian.
+    # Bits above the data version are flags of an environment that is not little-endian.
     return _number(page, head + 4, 4)
 
 
@@ -187,7 +187,7 @@ class Tree:
     """The B-trees of a database file.
 
     Raises:
-        RecordsError: the size of its pages cannot be.
+        RecordsError: its page size is impossible.
     """
 
     def __init__(self, file: HeaderReader, meta: Meta) -> None:
@@ -222,7 +222,7 @@ class Tree:
         raise self.file.refuse(f"has no database {name!r}; {known}")
 
     def values_at(self, nodes: Nodes) -> Array:
-        """Return where the value of each node of a leaf begins in its page."""
+        """Return the start of the value of each node of a leaf in its page."""
         keys, align = nodes.number(6, 2).astype(np.int64), self.meta.layout.align
         return nodes.at + _NODE_BYTES + -(-keys // align) * align
 
@@ -232,7 +232,7 @@ class Tree:
         return _number(database, 40, 8)
 
     def leaves(self, root: int) -> Iterator[Nodes]:
-        """Return the nodes of all leaf pages, in the order of the keys."""
+        """Yield the nodes of all leaf pages, in the order of the keys."""
         if root == _NONE:
             return
         level = np.array([root], np.uint64)
@@ -273,7 +273,7 @@ class Tree:
         return Nodes(numbers, pages, page, at), kind == _LEAF
 
     def _read(self, numbers: Array) -> Array:
-        """Return pages, one in a row; neighbours are read by one request."""
+        """Return pages, one per row; adjacent pages are read by one request."""
         size, last = self.meta.page_bytes, self.meta.last_page
         if len(numbers) and int(numbers.max()) > last:
             raise self.file.refuse("is damaged: a page lies behind the last one")
@@ -303,10 +303,10 @@ class Tree:
 
 
 def _values(tree: Tree, nodes: Nodes, *, plain: bool) -> tuple[Array, Array]:
-    """Return the offset in the file and the length of the value of each node.
+    """Return the file offset and the length of the value of each node.
 
     Args:
-        plain: the main database is read, which may hold named ones.
+        plain: the main database is read, which may hold named databases.
     """
     size, layout = tree.meta.page_bytes, tree.meta.layout
     lengths, flags = nodes.number(0, 4), nodes.number(4, 2)

@@ -1,4 +1,4 @@
-"""Opening Records by a path: which format it has, and its saved index."""
+"""Opening Records by a path: its format and its saved index."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Records:
     """The Records of some files.
 
     Attributes:
-        source: reads them; it has their index.
-        indexed: whether the index was made now, and not loaded.
-        columns: what is known of each Record beside its payload, such as its label.
+        source: reads the Records, and has their index.
+        indexed: whether the index was made now rather than loaded.
+        columns: values of each Record beside its payload, such as its label.
     """
 
     source: Source
@@ -83,11 +83,11 @@ class Records:
 
     @property
     def index(self) -> RecordIndex:
-        """Return where the Records lie."""
+        """Return the index of the Records."""
         return self.source.index
 
     def select(self, numbers: Sequence[int] | npt.NDArray[Any]) -> Records:
-        """Return some of the Records, such as a split; no payload is read.
+        """Return a selection of the Records, such as a split; no payload is read.
 
         Record `n` of the selection is Record `numbers[n]` of these.
 
@@ -107,24 +107,24 @@ class Records:
         return Records(self.source.selected(some), self.indexed, columns)
 
     def where(self, **conditions: Any) -> Records:
-        """Return the Records whose columns have some values; no payload is read.
+        """Return the Records whose columns have given values; no payload is read.
 
         Args:
-            conditions: a value, or a list of values, by the name of a column. Of a
-                multilabel column, a number names a label.
+            conditions: a value, or a list of values, by the name of a column. In a
+                multilabel column, a number selects a label.
 
         Raises:
-            RecordsError: a column is not there, or has values of another kind.
+            RecordsError: a column is missing, or has values of another kind.
         """
         return self.select(where(self.columns, conditions))
 
     def balance(
         self, column: str, seed: int, weights: Mapping[Any, float] | None = None
     ) -> Records:
-        """Return as many random Records of each value of a column, or by weights.
+        """Return equally many random Records of each value of a column, or by weights.
 
         Raises:
-            RecordsError: the column is not there, or a weight cannot be used.
+            RecordsError: the column is missing, or a weight cannot be used.
         """
         return self.select(balanced(column_of(self.columns, column), seed, weights))
 
@@ -134,11 +134,11 @@ class Records:
         """Return disjoint random parts of the Records, by name.
 
         Args:
-            shares: of each part, together at most 1.
-            by: a column of whose values each part has the same share.
+            shares: share of each part; at most 1 in total.
+            by: all parts have the same shares of each value of this column.
 
         Raises:
-            RecordsError: the shares cannot be used, or the column is not there.
+            RecordsError: the shares cannot be used, or the column is missing.
         """
         column = None if by is None else column_of(self.columns, by)
         parts = parted(len(self), shares, seed, column)
@@ -159,19 +159,18 @@ def open_records(
 ) -> Records:
     """Open the Records of one or more files of the same kind.
 
-    The index is made once, and saved for later: processes that open the same paths at
-    once share the work.
+    The index is made once and saved for later. Processes that open the same paths at
+    the same time share the work.
 
     Args:
         paths: an LMDB database, a TFRecord, tar or npy file, `FILE.h5::/DATASET`,
             `FILE.parquet::COLUMN`, a folder (each file is a Record), a pattern such as
             `train-*.tar`, or a list of those; or the address of a store, such as
             `redis://HOST/0?index=NAME`.
-        fresh: make a new index, even if one was saved.
+        fresh: make a new index, even if one is saved.
         comm: a communicator as of mpi4py: its ranks call this together, share the work
             on files, and get the same index.
-        progress: is called while a store is listed, or files are indexed; any thread
-            calls it.
+        progress: called by any thread while a store is listed or files are indexed.
 
     Raises:
         RecordsError: a path cannot be opened, or is of no known format.
@@ -190,7 +189,7 @@ def records_of(index: RecordIndex, made: bool) -> Records:
     """Return the Records of an index.
 
     Args:
-        made: it was made now, and not loaded.
+        made: it was made now rather than loaded.
     """
     if index.keys is None:
         return Records(FileSource(index), made)
@@ -206,10 +205,10 @@ class Making:
     """How an index is made, see `open_records`.
 
     Attributes:
-        are_read: the Records are read next. Then shards are read whole for their index
-            where what is read stays in memory, see `shards`.
+        are_read: the Records are read next: shards are then read whole for their index
+            if their bytes stay in memory, see `shards`.
         are_awaited: a program waits for the index.
-        stopped: is set when nobody wants the index any more.
+        stopped: set when the index is no longer needed.
     """
 
     fresh: bool = False
@@ -220,7 +219,7 @@ class Making:
     progress: Progress = no_progress
 
     def whole(self, names: Sequence[str]) -> Made:
-        """Return the index of all paths, and whether a part of it was made now.
+        """Return the index of all paths, and whether any part of it was made now.
 
         Raises:
             RecordsError: it cannot be made.
@@ -234,7 +233,7 @@ class Making:
         return all_made(self.each(names, is_alone(self.environ)))
 
     def each(self, names: Sequence[str], is_alone: bool) -> list[Made]:
-        """Return the index of each path, which are files or folders.
+        """Return the index of each path, which is a file or a folder.
 
         Args:
             is_alone: no other node reads the same Records.
@@ -258,7 +257,7 @@ class Making:
             self.progress("indexed", next(done), len(names))
             return found
 
-        # Processes that index the same files begin with different ones.
+        # Processes that index the same files start with different files.
         first = os.getpid() % len(names)
         with closing(shards), Workers(min(THREADS, len(names)), "index") as pool:
             found = list(pool.map(made, [*names[first:], *names[:first]]))
@@ -268,10 +267,10 @@ class Making:
         return [*found[behind:], *found[:behind]]
 
     def shared(self, comm: Any, given: Sequence[str]) -> Made:
-        """Return the same on all ranks, which share the work on files.
+        """Return the same index on all ranks, which share the work on files.
 
         Raises:
-            RecordsError: a rank could not do its part: all raise this.
+            RecordsError: a rank could not do its part; all ranks raise this.
         """
         names = told_by_first(comm, partial(expanded, given))
         if is_store(names[0]):
@@ -283,7 +282,7 @@ class Making:
 
 
 Made = tuple[RecordIndex, bool]
-"""An index, and whether a part of it was made now."""
+"""An index, and whether any part of it was made now."""
 
 
 def all_made(found: Sequence[Made]) -> Made:
@@ -303,10 +302,10 @@ def interleaved(parts: Sequence[Sequence[Made]]) -> list[Made]:
 
 
 def expanded(given: Sequence[str]) -> list[str]:
-    """Return the paths that some names and patterns match, or one store.
+    """Return the paths that match names and patterns, or one store.
 
     Raises:
-        RecordsError: there is none, or a store is not alone.
+        RecordsError: nothing matches, or a store is combined with other paths.
     """
     names = [name for one in given for name in _expanded(one)]
     if not names:
@@ -343,7 +342,7 @@ def _index_of(
     key = f"{root}{_PART}{part}"
     if not fresh and (found := saved.load(key)) is not None:
         return found, False
-    with saved.turn(key):  # all ranks may come here at once
+    with saved.turn(key):  # all ranks may be here at the same time
         if not fresh and (found := saved.load(key)) is not None:
             return found, False
         index = _made(root, part, opens)
@@ -369,8 +368,8 @@ def _made(path: Path, part: str, opens: Opens) -> RecordIndex:
 def _index_folder(root: Path) -> RecordIndex:
     """Return the index of the files below a folder, in the order of their paths.
 
-    The folders are objects as well, without Records, so that another file in one of
-    them is noticed.
+    The folders are objects too, without Records, so that a new file in one of them is
+    detected.
 
     Raises:
         RecordsError: a folder or a file cannot be examined.

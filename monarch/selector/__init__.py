@@ -1,4 +1,4 @@
-"""Which codec a packed Tier uses: decided by values alone."""
+"""Choice of the codec of a packed Tier: pure functions of measured values."""
 
 from monarch.selector.rules import (
     Candidate,

@@ -1,10 +1,10 @@
-"""Chooses the codec with which a Tier holds most while the job does not slow down.
+"""Chooses the codec with which a Tier holds most without slowing the job down.
 
 The question and its two rules are those of FanStore (Zhang et al., IPDPS 2020): with
 synchronous reading, a batch from compressed files must not take longer than one from
 plain files; with asynchronous reading, not longer than the computation beside it. Here
-a batch also pays for the files that the Tier cannot hold and the origin has to give,
-because holding more of them is what compression is for.
+a batch also includes the files that do not fit the Tier and are read from the origin,
+because compression serves to hold more of them.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from enum import Enum
 from typing import Final
 
 RATIO_DOUBT: Final = 0.03
-"""A sample tells a ratio about so well: files that only just fit may not."""
+"""Uncertainty of a sampled ratio: files that only just fit may turn out not to."""
 
 
 class Rule(Enum):
-    """Beside what a batch must not take longer."""
+    """The limit on the time of a batch."""
 
     SYNC = "sync"
     """The same batch from plain files."""
     ASYNC = "async"
-    """That, or the computation that runs meanwhile, whichever takes longer."""
+    """That, or the computation that runs at the same time, whichever takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A medium: how many files a second it opens, and how many bytes it gives."""
+    """A medium: files that it opens per second, and bytes that it delivers."""
 
     files_per_s: float
     bytes_per_s: float
 
     def read_s(self, files: float, file_bytes: float) -> float:
-        """Return the time for so many files of one size."""
+        """Return the time to read a number of files of one size."""
         return max(files / self.files_per_s, files * file_bytes / self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a job reads, from where, and how much the Tier may hold.
+    """The reads of a job, their sources, and the capacity of the Tier.
 
     Attributes:
         batch_files: files in a batch.
         file_bytes: their mean size.
-        threads: that decompress at the same time.
-        dataset_bytes: all files that the node is to hold, as they are.
+        threads: threads that decompress at the same time.
+        dataset_bytes: uncompressed bytes of all files that the node is to hold.
         budget_bytes: the capacity of the Tier.
-        origin: gives what the Tier does not hold; None: nobody asks for it.
-        remote: of what is held, this share comes from other nodes over this link.
-        compute_s: how long the job computes with a batch.
-        tolerance: a batch may take longer by this share.
-        pack_bytes_per_s: what a thread has to compress at least, to keep up with the
-            origin.
+        origin: serves files that the Tier does not hold; None: they are never read.
+        remote: share of the held files that is read from other nodes, and their link.
+        compute_s: computation time of the job for a batch.
+        tolerance: share by which a batch may take longer.
+        pack_bytes_per_s: minimum rate at which a thread must compress, to keep up with
+            the origin.
     """
 
     batch_files: int
@@ -76,7 +76,7 @@ class Load:
         return min(1.0, self.budget_bytes * ratio / self.dataset_bytes)
 
     def tier_s(self, ratio: float) -> float:
-        """Return the time to read a batch that is held, without decompression."""
+        """Return the time to read a batch of held files, without decompression."""
         stored = self.file_bytes / ratio
         if self.remote is None:
             return self.tier.read_s(self.batch_files, stored)
@@ -97,12 +97,12 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A codec as it was measured.
+    """A codec with its measurements.
 
     Attributes:
         ratio: plain bytes by stored bytes.
-        decode_s: to decompress one file of the mean size, on one thread.
-        pack_bytes_per_s: plain bytes that one thread compresses.
+        decode_s: time to decompress one file of the mean size, on one thread.
+        pack_bytes_per_s: plain bytes that one thread compresses per second.
     """
 
     name: str
@@ -116,13 +116,13 @@ RAW = Candidate("none", 1.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a candidate would do.
+    """Predictions for a candidate.
 
     Attributes:
         batch_s: the predicted time of I/O for a batch.
         held: the share of the dataset that would fit.
-        missing: the share that would not, where the ratio turns out a bit lower.
-        feasible: by each rule.
+        missing: the share that would not, if the ratio turns out a bit lower.
+        feasible: whether each rule allows it.
     """
 
     candidate: Candidate
@@ -134,7 +134,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen codec, why, and what was predicted of each."""
+    """The chosen codec, the reason, and the predictions for each candidate."""
 
     chosen: Judged
     why: str
@@ -144,10 +144,10 @@ class Choice:
 def choose(load: Load, candidates: Sequence[Candidate], rule: Rule) -> Choice:
     """Return the feasible candidate that lets the Tier hold most of the dataset.
 
-    Of those that hold the same, the one whose batch is read fastest, then the one that
-    decompresses fastest, then the first. Where others hold as much and are read as fast
-    within the tolerance, it is the one of them that packs fastest: what is packed
-    sooner is held sooner. Files as they are compete as `none`, and are always feasible.
+    Ties are broken by the fastest batch, then the fastest decompression, then order.
+    If others hold as much and are read as fast within the tolerance, the one of them
+    that packs fastest is chosen: files that are packed sooner are held sooner. Plain
+    files compete as `none`, and are always feasible.
     """
     if RAW.name not in {candidate.name for candidate in candidates}:
         candidates = (RAW, *candidates)
@@ -177,16 +177,16 @@ def _judge(load: Load, candidate: Candidate) -> Judged:
 
 
 def _merit(one: Judged) -> tuple[float, float, float]:
-    # Nobody gains by holding more than all. While not all is held, the higher ratio
-    # holds more.
+    # Holding more than the whole dataset gains nothing. While it is not whole, the
+    # higher ratio holds more.
     return -one.missing, -one.batch_s, -one.candidate.decode_s
 
 
 def _is_alike(one: Judged, best: Judged, tolerance: float) -> bool:
-    """Return whether one is as good as the best, apart from packing.
+    """Return whether a candidate is as good as the best, apart from packing.
 
-    That it may be taken by the synchronous rule too keeps a choice from changing to a
-    lower ratio where the job computes longer.
+    It must also be feasible by the synchronous rule, so that a choice does not change
+    to a lower ratio when the job computes longer.
     """
     may = one is best or one.feasible[Rule.SYNC]
     as_fast = one.batch_s <= (1 + tolerance) * best.batch_s

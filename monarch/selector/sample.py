@@ -9,28 +9,28 @@ import numpy as np
 import numpy.typing as npt
 
 PIECES_MAX: Final = 2048
-"""Each piece costs the origin an open."""
+"""Each piece costs one open at the origin."""
 SAMPLE_PARTS: Final = 100
-"""One part of so many of the dataset is read, within the next two sizes."""
+"""1/SAMPLE_PARTS of the dataset is read, within the next two sizes."""
 SAMPLE_BYTES_MIN: Final = 16 << 20
 SAMPLE_BYTES_MAX: Final = 64 << 20
 SMALL_BYTES: Final = 128 << 20
-"""A smaller dataset is not worth more than one part: it is read in a moment."""
+"""Of a smaller dataset, no more than one part is read: it is read in a moment."""
 PIECE_BYTES_MIN: Final = 16 << 10
-"""Smaller parts of a file would tell nothing."""
+"""Smaller parts of a file are not representative."""
 CLASS_BITS: Final = 2
 """Files in one class differ in size by a factor of at most 4."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """Pieces of Files; arrays of one length.
+    """Pieces of Files; all arrays have the same length.
 
     Attributes:
-        files: by number.
-        offsets: where the piece begins, in bytes.
-        lengths: of the piece, in bytes.
-        weights: of the bytes of the dataset, the share that each stands for.
+        files: numbers of the Files.
+        offsets: starts of the pieces, in bytes.
+        lengths: lengths of the pieces, in bytes.
+        weights: share of the bytes of the dataset that each piece represents.
     """
 
     files: npt.NDArray[np.int64]
@@ -43,14 +43,14 @@ class Sample:
 
     @property
     def bytes(self) -> int:
-        """Return what all pieces have together."""
+        """Return the total bytes of all pieces."""
         return int(self.lengths.sum())
 
 
 def sample_bytes(total_bytes: int) -> int:
-    """Return how much of a dataset of this size is read to try codecs.
+    """Return how many bytes of a dataset of this size are read to try codecs.
 
-    The limits hold in a job and for `monarch codecs`. They do not depend on the Tiers,
+    The limits apply to jobs and to `monarch codecs`. They do not depend on the Tiers,
     so that both read the same pieces.
     """
     share = total_bytes // SAMPLE_PARTS
@@ -66,23 +66,23 @@ def draw(
     pieces: int | None = None,
     seed: int = 0,
 ) -> Sample:
-    """Draw pieces such that each byte of the dataset is as likely as any other.
+    """Draw pieces so that each byte of the dataset is equally likely.
 
-    The Files are ordered by classes of their size, and within a class by path, as the
-    Catalog has them; a point is drawn in each of many stretches of equal length
-    (systematic sampling: Cochran, Sampling Techniques, chapter 8). So each size and
-    each directory has its share of the sample.
+    The Files are ordered by size class, and within a class by path, as in the Catalog;
+    one point is drawn in each of many stretches of equal length (systematic sampling:
+    Cochran, Sampling Techniques, chapter 8). So each size and each directory has its
+    share of the sample.
 
     A piece is a whole File, or `piece_bytes` of a larger one, at a multiple of that. A
     part of it would compress worse than the whole. A packed Tier compresses larger
-    Files in pieces of PIECE_BYTES, each alone: with `piece_bytes` of this size some
-    pieces at different places tell the same as the whole File, and cost less. Of a
-    small dataset even one may be more than is to be read; it is smaller then.
+    Files in pieces of PIECE_BYTES, each alone: with `piece_bytes` of this size, some
+    pieces at different offsets represent the whole File, and cost less. In a small
+    dataset even one such piece may exceed the sample; pieces are smaller then.
 
     Args:
-        sizes: of all Files, in bytes; those with 0 are not drawn.
+        sizes: sizes of all Files, in bytes; empty Files are not drawn.
         piece_bytes: larger Files are cut into pieces of this size.
-        pieces: how many to draw; None: those that have sample_bytes() together. Fewer
+        pieces: how many to draw; None: as many as have sample_bytes() in total. Fewer
             are returned if several points fall into one piece.
     """
     order = np.lexsort((np.arange(len(sizes)), _classes(sizes)))
@@ -106,13 +106,13 @@ def draw(
     drawn, counts = np.unique(drawn, axis=1, return_counts=True)
     files, offsets = drawn[0], drawn[1]
     lengths = np.minimum(sizes[files].astype(np.int64) - offsets, piece_bytes)
-    # Without a trend: a reader that stops early has seen all kinds of Files.
+    # Shuffled: a reader that stops early has seen all kinds of Files.
     shuffled = random.permutation(len(files))
     weights = counts / counts.sum()
     return Sample(*(one[shuffled] for one in (files, offsets, lengths, weights)))
 
 
 def _classes(sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return by File the class of its size."""
+    """Return the size class of each File."""
     bits = np.log2(np.maximum(sizes, 1).astype(np.float64)).astype(np.int64)
     return bits // CLASS_BITS
