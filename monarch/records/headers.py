@@ -53,7 +53,7 @@ class Read(Protocol):
     window_bytes: int
 
     def fresh(self, offset: int, length: int) -> bytes:
-        """Read bytes without a buffer, and return them."""
+        """Read bytes from the file, and return them."""
 
 
 class Cursor:
@@ -191,7 +191,7 @@ class HeaderReader:
         return found
 
     def fresh(self, offset: int, length: int) -> bytes:
-        """Read bytes without a buffer, and return them; thread-safe.
+        """Read bytes from the file, and return them; thread-safe.
 
         Raises:
             RecordsError: they cannot be read.

@@ -1,4 +1,4 @@
-"""The Record indexes that are kept for later jobs, in the user's state directory."""
+"""Record indexes saved for later jobs, in the user's state directory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from monarch.records.index import RecordIndex, RecordObject
 FILES_MAX: Final = 4096
 BYTES_MAX: Final = 8 << 30
 THREADS: Final = 16
-"""How many objects are looked at at once."""
+"""Objects that are examined at the same time."""
 _SUFFIX: Final = ".records"
 LOCKS: Final = 64
-"""How many files are locked: paths whose names have the same hash take turns."""
+"""Number of lock files: paths whose names have the same hash share one."""
 TURN_MAX_S: Final = 60.0
 _LOOK_S: Final = 0.02
 
@@ -42,14 +42,14 @@ class SavedRecordIndexes:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> SavedRecordIndexes:
-        """Return those of the user that this environment is of."""
+        """Return the indexes of the user of this environment."""
         folder = state_directory(environ) / "records"
         return cls(KeptFiles(folder, _SUFFIX, FILES_MAX, BYTES_MAX))
 
     def load(self, name: str) -> RecordIndex | None:
-        """Return the index of a path whose objects have not changed since.
+        """Return the saved index of a path if its objects have not changed.
 
-        None: there is none that can be read.
+        None: they have, or the index is missing or unreadable.
         """
         file = self._file(name)
         try:
@@ -63,7 +63,7 @@ class SavedRecordIndexes:
         return index
 
     def save(self, name: str, index: RecordIndex) -> None:
-        """Save an index; without room for it, the next job makes it again."""
+        """Save an index; if that fails, the next job makes it again."""
         file = self._file(name)
         try:
             self.kept.make_folder()
@@ -73,7 +73,7 @@ class SavedRecordIndexes:
             log.debug("record index not saved file=%s reason=%s", where, error.strerror)
 
     def bound(self) -> None:
-        """Remove what no job can use, and what was not used for longest."""
+        """Remove unusable indexes, and the least recently used beyond the limits."""
         try:
             self.kept.bound(_is_usable)
         except OSError as error:
@@ -81,10 +81,10 @@ class SavedRecordIndexes:
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:
-        """Let one process after the other make the index of a path, for all of them.
+        """Let only one process at a time make the index of a path.
 
-        A turn that does not end in time is not waited for, nor is one where files
-        cannot be locked: then the index is made more than once.
+        After TURN_MAX_S, or if files cannot be locked, the process goes on without the
+        lock: the index is then made more than once.
         """
         folder = self.kept.folder.with_name("record-turns")
         file = folder / f"{int(self._file(name).stem, 16) % LOCKS}"
@@ -106,7 +106,7 @@ class SavedRecordIndexes:
 
 
 def _lock(fd: int, deadline: float) -> None:
-    """Lock a file, unless that is not possible or takes too long."""
+    """Lock a file; give up on an error or at the deadline."""
     with suppress(OSError):
         while time.monotonic() < deadline:
             try:
@@ -118,7 +118,7 @@ def _lock(fd: int, deadline: float) -> None:
 
 
 def is_unchanged(index: RecordIndex) -> bool:
-    """Return whether the objects of an index are those that it was made of.
+    """Return whether the objects of an index are unchanged since it was made.
 
     Raises:
         RecordsError: one of them cannot be examined.

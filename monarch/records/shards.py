@@ -1,9 +1,9 @@
-"""How the headers of shards are found: in the cheaper one of two ways on their origin.
+"""Finding the headers of shards, by the cheaper of two ways for their origin.
 
-*Whole*: the shard is read in large requests. It is the cheapest way if what was read
-then stays in memory, where its Records are read next: in the tiers of `monarch run`,
-or in the page cache of a node that is alone. *By headers*: only these are read, from
-many places of the shard at once, see `walking`. Both are measured on the first shard.
+*Whole*: the shard is read in large requests. This is the cheapest way if its bytes then
+stay in memory, where its Records are read next: in the tiers of `monarch run`, or in
+the page cache of a single node. *By headers*: only these are read, from many places of
+the shard at once, see `walking`. Both are measured on the first shard.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from monarch.records.workers import Workers
 from monarch.tiers.memory import read_memory, tightest
 
 THREADS: Final = 32
-"""Headers that are read at once, of all shards."""
+"""Headers of all shards that are read at the same time."""
 WINDOW_BYTES: Final = 4 << 20
 AHEAD: Final = 2
-"""Windows that are read at once of a shard that is read whole."""
+"""Windows of a whole shard that are read at the same time."""
 WHOLE_AT_ONCE: Final = 4
 WHOLE_S: Final = 0.2
-"""A program waits no longer for a shard that is read whole, if its headers are less."""
+"""A waiting program's longest wait for a shard that is read whole."""
 SMALL_BYTES: Final = 1 << 20
-"""Such a shard is read whole, whatever that costs."""
+"""Shards up to this size are read whole without a measurement."""
 _PROBED: Final = 5
 _TIME_MIN_S: Final = 1e-6
 _PAGE: Final = 4096
 _SEARCHED_MIN, _SEARCHED_MAX = 16 << 10, 1 << 20
 _ENTRIES_MIN: Final = 64
-"""A part of a shard has so many entries at least: its first one has to be found."""
+"""Minimum entries of a part of a shard: finding the first one has a cost."""
 _FREE_SHARE: Final = 0.5
-"""Of the free memory that the page cache may take for what is read next."""
+"""Share of the free memory that the page cache may use for shards."""
 _NODES: Final = ("SLURM_STEP_NUM_NODES", "GROUP_WORLD_SIZE")
 _LOCAL: Final = (
     ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
@@ -60,14 +60,14 @@ _LOCAL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What was measured on a shard.
+    """Measurements of a shard.
 
     Attributes:
-        distance: of its headers, in bytes.
-        latency_s: of the read of a header.
-        bytes_per_s: of large reads.
-        header_bytes: what the read of a header reads.
-        stays: what is read stays in memory until it is read again.
+        distance: mean distance of its headers, in bytes.
+        latency_s: latency of the read of a header.
+        bytes_per_s: rate of large reads.
+        header_bytes: bytes that the read of a header transfers.
+        stays: bytes stay in memory until they are read again.
     """
 
     distance: float
@@ -78,7 +78,7 @@ class Probe:
 
     @property
     def reads_whole(self) -> bool:
-        """Whether reading whole shards is the cheaper way to their headers."""
+        """Whether reading shards whole is the cheaper way to their headers."""
         if self.stays:
             return True
         header_s = max(self.latency_s / THREADS, self.header_bytes / self.bytes_per_s)
@@ -97,10 +97,10 @@ class Shards:
     """Opens shards whose headers are read.
 
     Args:
-        count: how many there are.
+        count: number of shards.
         are_read: their Records are read next, by this node alone.
-        are_awaited: a program waits for their index: they are read whole only if that
-            takes WHOLE_S.
+        are_awaited: a program waits for their index: they are read whole to stay in
+            memory only if that takes at most WHOLE_S.
         stopped: ends all reads when it is set.
     """
 
@@ -127,18 +127,18 @@ class Shards:
         return f"<Shards, {self._count}: {self._probe}>"
 
     def opens(self, path: str, *, drops_pages: bool = False) -> ShardReader:
-        """Return a reader of one of them, see HeaderReader."""
+        """Return a reader of a shard, see HeaderReader."""
         return ShardReader(self, path, drops_pages=drops_pages)
 
     def close(self) -> None:
-        """End the threads; callers that gave them work wait for it."""
+        """End the threads; callers wait for the work that they submitted."""
         self._pool.shutdown(wait=False)
 
     def entries(self, file: ShardReader, make: Make) -> Entries:
         """Return the entries of a shard.
 
         Raises:
-            Damaged: it has something else in it.
+            Damaged: the shard has something other than an entry.
             RecordsError: it cannot be read.
         """
         if file.size <= SMALL_BYTES:
@@ -164,10 +164,10 @@ class Shards:
         return found
 
     def _measured(self, file: ShardReader, make: Make) -> Probe:
-        """Return what a shard shows: of its headers, and of two kinds of reads."""
+        """Measure a shard: the distance of its headers, and two kinds of reads."""
         cursor, found = file.cursor(), Entries()
         cursor.at(0, file.window_bytes)
-        with suppress(Damaged):  # who reads the whole shard says so
+        with suppress(Damaged):  # the read of the whole shard reports it
             walk_on(make(), cursor, found, file.size, file.window_bytes)
         keeps = file.keeps(file.window_bytes)
         stays = self._are_read and (self._is_staged or (keeps and self._has_room(file)))
@@ -183,30 +183,30 @@ class Shards:
         return Probe(distance, latency_s, rate, _PAGE if keeps else 1, stays)
 
     def _has_room(self, file: ShardReader) -> bool:
-        """Return whether the page cache has room for all shards."""
+        """Return whether all shards fit the page cache."""
         free = tightest(read_memory()).free_bytes
         return self._count * file.size <= _FREE_SHARE * free
 
 
 class ShardReader(HeaderReader):
-    """A shard, whose entries are found in the cheaper way."""
+    """A shard whose entries are found by the cheaper way."""
 
     def __init__(self, shards: Shards, path: str, *, drops_pages: bool) -> None:
         super().__init__(path, drops_pages=drops_pages)
         self._shards = shards
 
     def fresh(self, offset: int, length: int) -> bytes:
-        """Return bytes that are read now; several threads may ask at once.
+        """Read bytes from the file, and return them; thread-safe.
 
         Raises:
-            RecordsError: they cannot be read, or nobody wants them any more.
+            RecordsError: they cannot be read, or the loader is closed.
         """
         if self._shards.stopped.is_set():
             raise self.refuse("is not indexed to its end: the loader is closed")
         return super().fresh(offset, length)
 
     def cursor(self) -> Cursor:
-        """Return what reads it for one thread."""
+        """Return a cursor for one thread."""
         return Cursor(self, 2 * NEAR_BYTES)
 
     def entries(self, make: Make) -> Entries:
@@ -215,10 +215,10 @@ class ShardReader(HeaderReader):
 
 
 class Windows:
-    """Reads a file from its start to its end by large requests, some of them ahead.
+    """Reads a file from start to end by large requests, some of them ahead.
 
     Args:
-        pool: its threads read.
+        pool: executor of the reads.
     """
 
     def __init__(self, file: ShardReader, pool: Executor) -> None:
@@ -232,7 +232,7 @@ class Windows:
         return f"<Windows at {self._start} of {self._file!r}>"
 
     def at(self, offset: int, length: int) -> bytes:
-        """Return bytes at a place not before the last one; fewer at the end.
+        """Return bytes at an offset that never decreases; fewer at the end.
 
         Raises:
             RecordsError: they cannot be read.
@@ -249,13 +249,13 @@ class Windows:
         return self._window[begin : begin + length]
 
     def close(self) -> None:
-        """Wait for the reads that have begun."""
+        """Wait for the reads in flight."""
         for read in self._ahead:
             read.cancel()
         wait(self._ahead)
 
     def _taken(self) -> bytes:
-        """Return the next window; those behind it are read meanwhile."""
+        """Return the next window, while later ones are read ahead."""
         while len(self._ahead) < AHEAD + 1 and self._next < self._file.size:
             read = self._pool.submit(self._file.fresh, self._next, WINDOW_BYTES)
             self._ahead.append(read)

@@ -1,7 +1,7 @@
-"""One index for all ranks: they share the work, and each node has it once.
+"""One index for all ranks, which share the work; each node holds it once.
 
-The communicator is one as of mpi4py; nothing of it is needed but `Get_rank`, `bcast`
-and `allgather`, which all ranks call together.
+The communicator is one as of mpi4py; only `Get_rank`, `bcast` and `allgather` are used,
+which all ranks call together.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from monarch.records.errors import RecordsError
 from monarch.records.index import RecordIndex
 
 PIECE_BYTES: Final = 64 << 20
-"""So much is sent at once: MPI counts in 31 bits."""
+"""Bytes of one message: MPI counts in 31 bits."""
 
 T = TypeVar("T")
 Make = Callable[[], tuple[RecordIndex, bool]]
 
 
 def told_by_first(comm: Any, find: Callable[[], T]) -> T:
-    """Return what rank 0 finds, on all ranks.
+    """Return the result of rank 0 on all ranks.
 
     Raises:
-        RecordsError: rank 0 could not find it: all ranks raise this.
+        RecordsError: rank 0 failed; all ranks raise this.
     """
     found, failure = _tried(find) if comm.Get_rank() == 0 else (None, None)
     found, failure = comm.bcast((found, failure), root=0)
@@ -38,10 +38,10 @@ def told_by_first(comm: Any, find: Callable[[], T]) -> T:
 
 
 def gathered(comm: Any, make: Callable[[], T]) -> list[T]:
-    """Return what each rank makes, in the order of the ranks; on others than 0: none.
+    """Return the results of all ranks in their order, on rank 0; elsewhere nothing.
 
     Raises:
-        RecordsError: a rank could not make it: all ranks raise this.
+        RecordsError: a rank failed; all ranks raise this.
     """
     own, failure = _tried(make)
     failures = [one for one in comm.allgather(failure) if one is not None]
@@ -62,10 +62,10 @@ def gathered(comm: Any, make: Callable[[], T]) -> list[T]:
 
 
 def _tried(make: Callable[[], T]) -> tuple[T | None, str | None]:
-    """Return what was made, or why it could not be."""
+    """Return the result, or the reason of the failure."""
     try:
         return make(), None
-    except Exception as error:  # whatever it is, the other ranks wait for an answer
+    except Exception as error:  # any exception: the other ranks wait for a result
         return None, str(error) or type(error).__name__
 
 
@@ -73,11 +73,11 @@ def share_index(comm: Any, make: Make) -> tuple[RecordIndex, bool]:
     """Return the index that rank 0 makes or loads, and whether it was made now.
 
     Args:
-        comm: of all ranks that need the index.
-        make: is called by rank 0 alone.
+        comm: communicator of all ranks that need the index.
+        make: called by rank 0 alone.
 
     Raises:
-        RecordsError: rank 0 could not make it: all ranks raise this.
+        RecordsError: rank 0 could not make it; all ranks raise this.
         OSError: it cannot be mapped here.
     """
     index, made, failure = None, False, None
@@ -95,11 +95,11 @@ def share_index(comm: Any, make: Make) -> tuple[RecordIndex, bool]:
         try:
             return index if index is not None else RecordIndex.load(path), made
         finally:
-            comm.allgather(None)  # the files stay until all have mapped them
+            comm.allgather(None)  # the files stay until all ranks have mapped them
 
 
 def _received(comm: Any, file: BinaryIO) -> Path:
-    """Return where the index is on this node, after rank 0 has sent it."""
+    """Receive the index from rank 0, and return its path on this node."""
     nodes = comm.allgather(node_name())
     holder = nodes.index(node_name())
     rank = comm.Get_rank()
@@ -117,5 +117,5 @@ def _received(comm: Any, file: BinaryIO) -> Path:
 
 
 def node_name() -> str:
-    """Return what is the same for processes that see each other in /proc."""
+    """Return a name shared by the processes that see each other in /proc."""
     return f"{platform.node()} {os.readlink('/proc/self/ns/pid')} {os.geteuid()}"

@@ -1,4 +1,4 @@
-"""Sources of Records: what can read ranges of bytes of the objects of an index."""
+"""Sources of Records: they read ranges of bytes of the objects of an index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monarch.records.errors import RecordsError
 from monarch.records.index import Range, RecordIndex, RecordObject
 
 FILES_MAX: Final = 64
-"""How many files of one source are open at once."""
+"""Files of one source that are open at the same time."""
 
 
 class Source(Protocol):
@@ -20,10 +20,10 @@ class Source(Protocol):
 
     @property
     def index(self) -> RecordIndex:
-        """Where the Records lie."""
+        """The index of the Records."""
 
     def read(self, ranges: Sequence[Range]) -> Sequence[memoryview]:
-        """Return the bytes of some ranges; several threads may ask at once.
+        """Return the bytes of some ranges; thread-safe.
 
         Raises:
             RecordsError: they cannot be read.
@@ -33,13 +33,13 @@ class Source(Protocol):
         """Return a source with another index of the same objects."""
 
     def close(self) -> None:
-        """Release what was opened."""
+        """Close all files and connections."""
 
 
 class FileSource:
     """Reads Records of files.
 
-    A file that is not the one that was indexed is refused when it is opened.
+    A file that has changed since it was indexed is rejected when it is opened.
     """
 
     def __init__(self, index: RecordIndex) -> None:
@@ -51,14 +51,14 @@ class FileSource:
         return f"<FileSource {self.index!r}>"
 
     def __reduce__(self) -> tuple[type[FileSource], tuple[RecordIndex]]:
-        """Return how another process makes the same source; it opens files itself."""
+        """Return how another process makes this source; it opens the files itself."""
         return FileSource, (self.index,)
 
     def read(self, ranges: Sequence[Range]) -> Sequence[memoryview]:
         """Return the bytes of some ranges.
 
         Raises:
-            RecordsError: a file cannot be read, or was changed.
+            RecordsError: a file cannot be read, or has changed.
         """
         return [self._read(one) for one in ranges]
 
@@ -66,7 +66,7 @@ class FileSource:
         """Fill a buffer with bytes of a file.
 
         Raises:
-            RecordsError: the file cannot be read, or was changed.
+            RecordsError: the file cannot be read, or has changed.
         """
         path = self.index.objects[number].path
         fd = self._descriptor(number)
@@ -99,7 +99,7 @@ class FileSource:
         return buffer
 
     def _descriptor(self, number: int) -> int:
-        """Return a descriptor of a file, which the caller closes."""
+        """Return a file descriptor, which the caller closes."""
         with self._lock:
             fd = self._open.pop(number, None)
             if fd is None:

@@ -47,7 +47,7 @@ def is_tfrecord(start: bytes) -> bool:
 
 
 def masked_crc(data: bytes) -> int:
-    """Return the CRC-32C of some bytes in the form that TFRecords have."""
+    """Return the CRC-32C of some bytes, masked as in TFRecords."""
     crc = _crc(data)
     return ((crc >> 15 | crc << 17) + _CRC_DELTA) & 0xFFFFFFFF
 
@@ -62,7 +62,7 @@ def _crc(data: bytes) -> int:
 
 
 def crcs_at(data: bytes) -> npt.NDArray[np.uint32]:
-    """Return `masked_crc` of the eight bytes at each place that has them."""
+    """Return `masked_crc` of the eight bytes at each offset that has eight."""
     read = np.frombuffer(data, np.uint8)
     count = max(0, len(read) - 7)
     crcs = np.zeros(count, np.uint32)
@@ -74,10 +74,10 @@ def crcs_at(data: bytes) -> npt.NDArray[np.uint32]:
 
 @cache
 def _crc_tables() -> list[npt.NDArray[np.uint32]]:
-    """Return what each value of each of eight bytes adds to their CRC-32C.
+    """Return the contribution of each value of each of eight bytes to their CRC-32C.
 
     The remainder of a sum of polynomials is the sum of their remainders; the first
-    table has that of all bytes zero as well.
+    table includes the remainder of eight zero bytes.
     """
     tables = np.zeros((8, 256), np.uint32)
     zero = _crc(bytes(8))
@@ -94,7 +94,7 @@ class TFRecordWalk:
     is_free = True
 
     def step(self, file: Places, at: int, size: int) -> Entry:
-        """Return the TFRecord that begins at a place."""
+        """Return the TFRecord that begins at an offset."""
         header = file.at(at, _LENGTH.size)
         begin = at + _LENGTH.size
         length = _LENGTH.unpack(header)[0] if len(header) == _LENGTH.size else 0
@@ -104,7 +104,7 @@ class TFRecordWalk:
         return Entry(begin, length, 0, end)
 
     def starts(self, window: bytes, offset: int, size: int) -> Sequence[int]:
-        """Return where the checksum of a length follows it."""
+        """Return the offsets at which a length is followed by its checksum."""
         if len(window) < _LENGTH.size:
             return []
         crcs = crcs_at(window[: 8 - _LENGTH.size])
@@ -135,16 +135,16 @@ def index_tfrecord(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
 
 
 def is_tar(start: bytes) -> bool:
-    """Return whether a file begins with the header of an archive of POSIX or GNU."""
+    """Return whether a file begins with the header of a POSIX or GNU archive."""
     return start[257:262] == b"ustar"
 
 
 def index_tar(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
     """Return the index of an uncompressed archive, in which a Record is a sample.
 
-    As in WebDataset, a sample are the members after each other whose names are the same
-    up to the first dot of the last part. A Record is that part of the archive;
-    `members()` splits it.
+    As in WebDataset, a sample consists of consecutive members whose names are equal up
+    to the first dot of the last part. A Record is that part of the archive; `members()`
+    splits it.
 
     Raises:
         RecordsError: it cannot be read, or is damaged.
@@ -160,7 +160,7 @@ def index_tar(path: Path, opens: Opens = HeaderReader) -> RecordIndex:
 
 
 def _samples(found: Entries) -> tuple[Numbers, Numbers]:
-    """Return where each sample begins, and its length."""
+    """Return the start and the length of each sample."""
     ats, begins, lengths, keys = (
         np.frombuffer(column, np.uint64)
         for column in (found.ats, found.begins, found.lengths, found.keys)
@@ -176,13 +176,13 @@ def _samples(found: Entries) -> tuple[Numbers, Numbers]:
 
 
 def sample_key(name: str) -> str:
-    """Return what the members of a sample have in common."""
+    """Return the part of a name that all members of its sample share."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}{last.partition('.')[0]}"
 
 
 def members(record: memoryview | bytes) -> Iterator[tuple[str, memoryview]]:
-    """Return the name and the bytes of each member of a Record of an archive.
+    """Yield the name and the bytes of each member of a Record of an archive.
 
     Raises:
         ValueError: it is no Record of an archive.
@@ -209,11 +209,11 @@ class TarWalk:
 
     @property
     def is_free(self) -> bool:
-        """Whether no header has given the places of all files behind it."""
+        """Whether no global header determines the names or sizes of later files."""
         return self._globals.keys().isdisjoint(("path", "size"))
 
     def step(self, file: Places, at: int, size: int) -> Entry | None:
-        """Return the file or link whose first header is at a place."""
+        """Return the file or link whose first header is at an offset."""
         names = _Names(self._globals)
         while at < size:
             header = file.at(at, _BLOCK)
@@ -246,7 +246,7 @@ class TarWalk:
         return None
 
     def starts(self, window: bytes, offset: int, size: int) -> Sequence[int]:
-        """Return where a header is whose checksum is right."""
+        """Return the offsets of headers with a correct checksum."""
         found = []
         for begin in range(-offset % _BLOCK, len(window) - _BLOCK + 1, _BLOCK):
             if window[begin + 257 : begin + 262] != b"ustar":
@@ -258,7 +258,7 @@ class TarWalk:
 
 
 def _key_number(name: str) -> int:
-    """Return a number that names of one sample have in common."""
+    """Return a number that is equal for all names of a sample."""
     return xxh3_64_intdigest(sample_key(name).encode(errors="surrogateescape"))
 
 
@@ -281,12 +281,12 @@ def _kind_and_size(header: bytes) -> tuple[int, int]:
     if size < 0:
         raise ValueError("a size is negative")
     kind = header[156]
-    # Links and directories have no data, whatever size they tell.
+    # Links and directories have no data, whatever size the header has.
     return kind, 0 if kind in _LINKS else size
 
 
 class _Names:
-    """What headers say about the next file: a long name, or fields of pax."""
+    """Attributes of the next file from extra headers: a long name, or pax fields."""
 
     def __init__(self, known: dict[str, str] | None = None) -> None:
         self.globals = dict(known or {})

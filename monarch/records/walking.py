@@ -1,9 +1,9 @@
-"""The entries of a file that lie one behind the other, found from many places at once.
+"""Finding the consecutive entries of a file from many places at once.
 
-Each entry tells where the next one begins, so that one walk waits for each header. More
-walks of the same file begin in its middle, at places that look like the beginning of an
-entry. What such a walk finds counts if the walk from the start of the file comes to a
-place where it was: from the same place on, both find the same.
+Each entry determines the start of the next one, so that one walk waits for each header.
+More walks of the same file begin in its middle, at places that look like the start of
+an entry. The entries of such a walk count if the walk from the start of the file
+reaches one of them: from the same place on, both find the same entries.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Final, NamedTuple, Protocol
 from monarch.records.errors import RecordsError
 
 NO_PAYLOAD: Final = (1 << 64) - 1
-"""The length of an entry of which nothing is read, such as a link."""
+"""The length of an entry without a payload, such as a link."""
 
 
 class Damaged(Exception):
-    """A file has something else where an entry should be; the text says what.
+    """A file has something other than an entry; the text describes it.
 
     Attributes:
         entry: the number of that entry.
@@ -38,8 +38,8 @@ class Entry(NamedTuple):
 
     Attributes:
         begin: where its payload begins.
-        length: of that, in bytes; or NO_PAYLOAD.
-        key: the same for entries behind each other that are one Record.
+        length: length of the payload in bytes, or NO_PAYLOAD.
+        key: equal for consecutive entries of one Record.
         next: where the next entry begins.
     """
 
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
 
 
 class Places(Protocol):
-    """What can be read at places, such as a `headers.Cursor`."""
+    """A file that can be read at offsets, such as a `headers.Cursor`."""
 
     def at(self, offset: int, length: int) -> bytes:
         """Return bytes; fewer at the end of the file."""
@@ -61,23 +61,23 @@ class Walk(Protocol):
 
     @property
     def is_free(self) -> bool:
-        """Whether what comes next does not depend on what came before."""
+        """Whether later entries do not depend on earlier ones."""
 
     def step(self, file: Places, at: int, size: int) -> Entry | None:
-        """Return the entry that begins at a place; None: no further one.
+        """Return the entry that begins at an offset; None: no further one.
 
         Args:
-            size: of the file.
+            size: size of the file.
 
         Raises:
             Damaged: no entry begins there.
         """
 
     def starts(self, window: bytes, offset: int, size: int) -> Sequence[int]:
-        """Return where in a file an entry seems to begin.
+        """Return the offsets in a file at which an entry seems to begin.
 
         Args:
-            window: what was read at `offset`.
+            window: bytes of the file from `offset` on.
         """
 
 
@@ -90,13 +90,13 @@ def _numbers() -> array[int]:
 
 @dataclass(slots=True, eq=False)
 class Entries:
-    """Entries that lie one behind the other.
+    """Consecutive entries.
 
     Attributes:
-        ats: where each one begins.
+        ats: start of each entry.
         begins, lengths, keys: see Entry.
-        end: where the next one begins, or the first one.
-        is_over: no further entry follows, though the file may go on.
+        end: start of the next entry, or of the first one.
+        is_over: no further entry follows, though the file may be longer.
     """
 
     end: int = 0
@@ -107,11 +107,11 @@ class Entries:
     keys: array[int] = field(default_factory=_numbers)
 
     def __len__(self) -> int:
-        """Return how many entries there are."""
+        """Return the number of entries."""
         return len(self.ats)
 
     def add(self, entry: Entry) -> None:
-        """Add the one that begins at the end."""
+        """Add the entry that begins at `end`."""
         self.ats.append(self.end)
         self.begins.append(entry.begin)
         self.lengths.append(entry.length)
@@ -119,10 +119,10 @@ class Entries:
         self.end = entry.next
 
     def join(self, other: Entries) -> bool:
-        """Add what another walk has found from the end on.
+        """Add the entries of another walk from `end` on.
 
         Returns:
-            False if it was not there.
+            False if the other walk has no entry that begins at `end`.
         """
         row = bisect_left(other.ats, self.end)
         if row == len(other) or other.ats[row] != self.end:
@@ -138,15 +138,15 @@ class Entries:
 def walk_on(
     walk: Walk, file: Places, found: Entries, size: int, limit: int | None = None
 ) -> None:
-    """Add the entries that begin before a place.
+    """Add the entries that begin before a limit.
 
     Args:
-        size: of the file.
-        limit: the place; None: the end of the file.
+        size: size of the file.
+        limit: offset in the file; None: its end.
 
     Raises:
-        Damaged: something else is there.
-        RecordsError: the file cannot be read.
+        Damaged: the file has something other than an entry.
+        RecordsError: it cannot be read.
     """
     limit = size if limit is None else limit
     while found.end < limit and not found.is_over:
@@ -165,11 +165,11 @@ class Parts:
     """How a file is walked from several places.
 
     Attributes:
-        cursor: makes what reads it, for one thread.
-        size: of the file.
-        count: how many places are looked for.
-        window: so many bytes are searched for an entry at once.
-        pool: its threads walk.
+        cursor: makes a cursor for one thread.
+        size: size of the file.
+        count: number of parts, each with its own walk.
+        window: bytes that are searched for an entry by one read.
+        pool: executor of the walks.
     """
 
     cursor: Callable[[], Places]
@@ -183,7 +183,7 @@ def walk_in_parts(make: Make, parts: Parts) -> Entries:
     """Return the entries of a file, walked from several places at once.
 
     Raises:
-        Damaged: it has something else in it.
+        Damaged: the file has something other than an entry.
         RecordsError: it cannot be read.
     """
     bounds = [parts.size * n // parts.count for n in range(1, parts.count)]
@@ -191,7 +191,7 @@ def walk_in_parts(make: Make, parts: Parts) -> Entries:
         parts.pool.submit(_first_of, make, parts, begin, limit)
         for begin, limit in pairwise([*bounds, parts.size])
     ]
-    wait(searches)  # none of them reads when the file is closed
+    wait(searches)  # no search may read after the file is closed
     places = [search.result() for search in searches]
     starts = sorted({place for place in places if place is not None})
     others = [
@@ -200,7 +200,7 @@ def walk_in_parts(make: Make, parts: Parts) -> Entries:
     ]
     try:
         return _joined(make, parts, others)
-    finally:  # who closes the file next must be the only one who uses it
+    finally:  # no walk may use the file when the caller closes it
         for _, other in others:
             other.cancel()
         wait([other for _, other in others])
@@ -209,7 +209,7 @@ def walk_in_parts(make: Make, parts: Parts) -> Entries:
 def _joined(
     make: Make, parts: Parts, others: Sequence[tuple[int, Future[Entries]]]
 ) -> Entries:
-    """Walk from the start of the file, and take over what others have found."""
+    """Walk from the start of the file, and take over the entries of other walks."""
     found, walk, cursor = Entries(), make(), parts.cursor()
     for start, other in others:
         walk_on(walk, cursor, found, parts.size, start)
@@ -220,19 +220,19 @@ def _joined(
 
 
 def _first_of(make: Make, parts: Parts, begin: int, limit: int) -> int | None:
-    """Return where the first entry of a part seems to begin, or None."""
+    """Return the offset at which the first entry of a part seems to begin, or None."""
     walk, cursor = make(), parts.cursor()
     while begin < limit:
         window = cursor.at(begin, parts.window)
         starts = walk.starts(window, begin, parts.size)
         if starts or len(window) < parts.window:
             return min(starts, default=None)
-        begin += parts.window // 2  # an entry may begin across the end
+        begin += parts.window // 2  # a header may lie across the end of the window
     return None
 
 
 def _walked(make: Make, parts: Parts, start: int, limit: int) -> Entries:
-    """Return what a walk from the middle finds before it meets what it cannot judge."""
+    """Return the entries of a walk from the middle, up to one that it cannot judge."""
     walk, cursor, found = make(), parts.cursor(), Entries(start)
     with suppress(Damaged, RecordsError):
         while found.end < limit and not found.is_over:

@@ -1,7 +1,7 @@
-"""Threads that index files; a process may end while they work.
+"""Threads that index files and do not delay the end of their process.
 
 The threads of `concurrent.futures.ThreadPoolExecutor` are joined when the interpreter
-ends, with all that is queued: Ctrl-C would wait for the index of all shards.
+ends, after all queued work: Ctrl-C would wait for the index of all shards.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Work = tuple[Future[Any], Callable[[], Any]]
 
 
 class Workers(Executor):
-    """Daemon threads, which start when there is work for them.
+    """Daemon threads that start on demand.
 
     Args:
-        most: how many threads there are.
-        name: of the threads.
+        most: maximum number of threads.
+        name: name of the threads.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -42,13 +42,13 @@ class Workers(Executor):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait for the threads; after an error, leave them alone."""
+        """Wait for the threads; after an error, cancel queued work and do not wait."""
         self.shutdown(wait=error is None, cancel_futures=error is not None)
 
     def submit(
         self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Future[T]:
-        """Have a function called by one of the threads."""
+        """Queue a call for the threads."""
         future: Future[T] = Future()
         self._queue.put((future, lambda: fn(*args, **kwargs)))
         with self._lock:
@@ -61,11 +61,11 @@ class Workers(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads when they have done what was submitted.
+        """End the threads after all submitted work.
 
         Args:
-            wait: for their end.
-            cancel_futures: what no thread has begun is not done.
+            wait: wait for their end.
+            cancel_futures: cancel work that no thread has begun.
         """
         while cancel_futures and not self._queue.empty():
             work = self._queue.get()

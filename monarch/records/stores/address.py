@@ -1,7 +1,8 @@
 """Addresses of stores, as users write them, and the secrets that belong to them.
 
-A secret never stands in an address: addresses are in command lines, logs, reports and
-indexes. It comes from the environment or from a file that only its owner may read.
+An address never contains a secret: addresses are in command lines, logs, reports and
+indexes. Secrets are read from the environment or from a file that only its owner may
+read.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ class StoreAddress:
     """The address of a store.
 
     Attributes:
-        kind: of the store, such as "redis".
-        hosts: where its servers are; the first that answers is asked. Of S3, its
-            bucket alone.
-        path: behind the hosts, such as the number of a database.
-        options: behind the `?`.
-        user: "": the default one.
-        encrypted: whether TLS is used; its servers are verified.
+        kind: kind of the store, such as "redis".
+        hosts: hosts and ports of its servers; the first that answers is used. For S3,
+            only its bucket.
+        path: the part after the hosts, such as the number of a database.
+        options: the options after the `?`.
+        user: user name; "": the default user.
+        encrypted: whether TLS is used; servers are then verified.
     """
 
     kind: str
@@ -68,7 +69,7 @@ class StoreAddress:
     encrypted: bool = False
 
     def __str__(self) -> str:
-        """Return the address without secrets, which it never has."""
+        """Return the text of the address, which never contains secrets."""
         scheme = self.kind + "s" * self.encrypted
         hosts = ",".join(str(Endpoint(*host)) for host in self.hosts)
         if self.kind == "s3":
@@ -81,7 +82,7 @@ class StoreAddress:
         """Return an address from its text.
 
         Raises:
-            RecordsError: the text has a secret in it, or is no address of a store.
+            RecordsError: the text contains a secret, or is no address of a store.
         """
         parts = urlsplit(text)
         scheme = parts.scheme.lower()
@@ -115,7 +116,7 @@ class StoreAddress:
         return replace(self, options=options)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Return its servers, with what verifies them.
+        """Return its servers, with the TLS context that verifies them.
 
         Raises:
             RecordsError: a certificate cannot be read.
@@ -124,7 +125,7 @@ class StoreAddress:
         return tuple(Endpoint(host, port, tls) for host, port in self.hosts)
 
     def tls(self) -> ssl.SSLContext:
-        """Return what verifies servers, by the authorities of the system or by one.
+        """Return a TLS context that trusts the system's authorities or the given one.
 
         Raises:
             RecordsError: a certificate cannot be read.
@@ -151,10 +152,10 @@ class Login:
 
 
 class Logins:
-    """The credentials for a store, read again for each connection.
+    """The credentials for a store, reread for each connection.
 
     Raises:
-        RecordsError: they cannot be read the first time.
+        RecordsError: the first read fails.
     """
 
     def __init__(self, address: StoreAddress, environ: Mapping[str, str]) -> None:
@@ -165,24 +166,24 @@ class Logins:
         return f"<Logins for {self._address}>"
 
     def current(self) -> Login:
-        """Return the credentials, or the last ones while their file is replaced."""
+        """Return the credentials; if they cannot be read now, the last ones."""
         with contextlib.suppress(RecordsError):
             self._last = login_of(self._address, self._environ)
         return self._last
 
 
 def is_of_library(name: str) -> bool:
-    """Return whether an address is of a store that a library reads."""
+    """Return whether an address is that of a store read by a library."""
     return urlsplit(name).scheme.lower() not in PORTS
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether a path of a store names several objects."""
+    """Return whether a path in a store is a pattern of several objects."""
     return any(one in path for one in _MAGIC)
 
 
 def fixed_part(pattern: str) -> str:
-    """Return what all keys begin with that a pattern matches."""
+    """Return the prefix of all keys that a pattern matches."""
     places = [pattern.find(one) for one in _MAGIC if one in pattern]
     return pattern[: min(places)] if places else pattern
 
@@ -190,10 +191,10 @@ def fixed_part(pattern: str) -> str:
 def login_of(address: StoreAddress, environ: Mapping[str, str] = os.environ) -> Login:
     """Return the user and the password for a store.
 
-    They are read when they are needed, by the process that needs them.
+    They are read on demand, by the process that needs them.
 
     Raises:
-        RecordsError: the file with the password cannot be read, or others may read it.
+        RecordsError: the password file cannot be read, or other users may read it.
     """
     user = address.user or environ.get(USER, "")
     name = address.options.get("password_file") or environ.get(PASSWORD_FILE)

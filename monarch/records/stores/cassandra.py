@@ -1,7 +1,7 @@
-"""Cassandra and ScyllaDB as a store: which nodes have a key, and what is asked of them.
+"""Cassandra and ScyllaDB as a store: the nodes of a key, and the statement for them.
 
 A key's token is its Murmur3 hash (Cassandra's Murmur3Partitioner: the first half of
-MurmurHash3_x64_128 of Austin Appleby, with bytes of the tail taken as signed).
+MurmurHash3_x64_128 of Austin Appleby, with the bytes of the tail as signed numbers).
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class Table:
 
     @property
     def statement(self) -> str:
-        """What selects a Record by its key."""
+        """The statement that selects a Record by its key."""
         return f'SELECT "{self.data}" FROM {self} WHERE "{self.id}" = ?'
 
 
 class CqlWay:
-    """How a cluster is reached.
+    """Access to a cluster.
 
     Args:
-        details: of the index: `ring`, rows of a token and the hosts of its replicas,
-            in the order of tokens; without it, any host is asked. `checksums`: whether
-            identities are checksums.
+        details: details of the index: `ring`, rows of a token and the hosts of its
+            replicas, in the order of tokens; without it, any host is asked;
+            `checksums`, whether identities are checksums.
 
     Raises:
         RecordsError: the address cannot be used.
@@ -87,8 +87,8 @@ class CqlWay:
         port, tls = self._endpoints[0].port, self._endpoints[0].tls
         ring = details.get("ring", [])
         self._tokens = [int(token) for token, _ in ring]
-        # Where all replicas are away, or at addresses that only nodes know, any node
-        # of the address may be asked.
+        # If all replicas are down, or at addresses that only nodes can resolve, any
+        # node of the address may be asked.
         replicas = [[Endpoint(host, port, tls) for host in hosts] for _, hosts in ring]
         self._replicas = [
             [*own, *(one for one in self._endpoints if one not in own)]
@@ -99,25 +99,25 @@ class CqlWay:
         return f"<CqlWay {self.name}>"
 
     def endpoints(self, key: bytes) -> Sequence[Endpoint]:
-        """Return the nodes that have a key, and then those of the address."""
+        """Return the replicas of a key, then the other nodes of the address."""
         if not self._tokens:
             return self._endpoints
         place = bisect_left(self._tokens, token_of(key)) % len(self._tokens)
         return self._replicas[place]
 
     def begin(self, endpoint: Endpoint) -> Talk:
-        """Return how a conversation with a node begins."""
+        """Return a function that begins a conversation with a node."""
         login = self._logins.current()
         return lambda _: CqlExchange(
             self._statement, user=login.user, password=login.password
         )
 
     def moved(self, failure: Failure, *, is_away: bool) -> Endpoint | None:
-        """Return nothing: any node passes requests on."""
+        """Return None: any node forwards requests."""
         return None
 
     def advice(self, fault: Fault) -> str:
-        """Return what the user can do about a fault."""
+        """Return advice to the user on a fault; "": none."""
         if fault is Fault.DENIED:
             return f"set {USER}, and {PASSWORD_FILE} to a file with the password"
         if fault in (Fault.MISSING, Fault.CHANGED):
@@ -128,7 +128,7 @@ class CqlWay:
 
 
 def two_names(address: StoreAddress, text: str) -> tuple[str, str]:
-    """Return the keyspace and the table that a text names.
+    """Return the keyspace and the table in a text.
 
     Raises:
         RecordsError: it is not KEYSPACE.TABLE.
@@ -140,10 +140,10 @@ def two_names(address: StoreAddress, text: str) -> tuple[str, str]:
 
 
 def one_name(address: StoreAddress, option: str, usual: str) -> str:
-    """Return the name of a column, by an option of the address.
+    """Return the name of a column from an option of the address.
 
     Raises:
-        RecordsError: it is no name.
+        RecordsError: it is no valid name.
     """
     name = address.options.get(option, usual)
     if not _NAME.fullmatch(name):
@@ -170,7 +170,7 @@ def token_of(key: bytes) -> int:
     h2 = (h2 + h1) & _MASK
     token = (_finished(h1) + _finished(h2)) & _MASK
     token -= (token >> 63) << 64
-    # The least token is none of a key: Cassandra takes the greatest one instead.
+    # No key has the least token: Cassandra uses the greatest one instead.
     return token if token != -(1 << 63) else (1 << 63) - 1
 
 

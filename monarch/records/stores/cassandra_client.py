@@ -1,4 +1,4 @@
-"""What needs no speed in Cassandra, by the library cassandra-driver: schema, token
+"""The slower operations on Cassandra, by the library cassandra-driver: schema, token
 ranges, metadata and writing.
 """
 
@@ -37,17 +37,17 @@ _MISSING: Final = (
     "needs the library cassandra-driver: pip install 'monarch-staging[cassandra]'"
 )
 _BYTES: Final = "bytes"
-"""The column of a metadata table that has the lengths of Records."""
+"""The column of a metadata table with the lengths of Records."""
 
 
 class CassandraClient:
-    """A client of a cluster, for the table that an address names.
+    """A client of a cluster, for the table of an address.
 
     Attributes:
-        address: without the name of an index.
+        address: the address without the name of an index.
 
     Raises:
-        RecordsError: the library is not installed, or the cluster refuses.
+        RecordsError: the library is not installed, or the cluster refuses access.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class CassandraClient:
         self._cluster.shutdown()
 
     def write(self, objects: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write rows, several at once.
+        """Write rows, several at the same time.
 
         Raises:
-            RecordsError: the cluster does not take them.
+            RecordsError: the cluster rejects them.
         """
         from cassandra.concurrent import execute_concurrent_with_args
 
@@ -87,7 +87,7 @@ class CassandraClient:
             )
 
     def read(self, key: bytes) -> bytes | None:
-        """Return the data of a row; None: there is none.
+        """Return the data of a row; None: no such row.
 
         Raises:
             RecordsError: the cluster does not answer.
@@ -99,7 +99,7 @@ class CassandraClient:
             return None if row is None else bytes(row[0])
 
     def remove(self, keys: Sequence[bytes]) -> None:
-        """Remove rows, as far as they are there.
+        """Remove rows; missing ones are ignored.
 
         Raises:
             RecordsError: the cluster does not remove them.
@@ -113,7 +113,7 @@ class CassandraClient:
     def indexed(
         self, keys: Sequence[bytes], lengths: Sequence[int], checksums: Sequence[bytes]
     ) -> KeyIndex:
-        """Return an index of rows that were written, by their checksums."""
+        """Return an index of written rows, with their checksums."""
         raw = np.frombuffer(b"".join(checksums), f"V{IDENTITY_BYTES}")
         details = {"ring": self._ring(), "checksums": True}
         return KeyIndex.of(self.address, keys, lengths, identities=raw, details=details)
@@ -121,11 +121,12 @@ class CassandraClient:
     def listed(self, progress: Callable[[int], None] = lambda found: None) -> KeyIndex:
         """Return an index of all rows, in the order of their keys.
 
-        The metadata table gives the columns, if the address names one; its column
-        `bytes` the lengths. Else only keys are read, by ranges of tokens.
+        If the address names a metadata table, the columns are read from it, and the
+        lengths from its column `bytes`. Otherwise only keys are read. Both are read by
+        ranges of tokens.
 
         Raises:
-            RecordsError: the cluster does not answer, or nothing is there.
+            RecordsError: the cluster does not answer, or the table is empty.
         """
         name = self._given.options.get("metadata")
         with self._told():
@@ -162,7 +163,7 @@ class CassandraClient:
     def _rows(
         self, table: str, what: str, progress: Callable[[int], None]
     ) -> list[dict[str, Any]]:
-        """Read a table by ranges of tokens, several at once."""
+        """Read a table by ranges of tokens, several at the same time."""
         from cassandra.concurrent import execute_concurrent_with_args
 
         own = f'token("{self._table.id}")'
@@ -191,7 +192,7 @@ class CassandraClient:
         return rows
 
     def _make_table(self) -> None:
-        """Make the table that Records are written to, if it is not there."""
+        """Create the table of the Records if it is missing."""
         table = self._table
         keyspace = self._cluster.metadata.keyspaces.get(table.keyspace)
         if keyspace is None:
@@ -210,10 +211,10 @@ class CassandraClient:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Report the errors of the library in one line.
+        """Turn the errors of the library into one-line errors.
 
         Raises:
-            RecordsError: for each of them.
+            RecordsError: the library raised an error, or is not installed.
         """
         # Without a handler, Python prints the errors that the library logs.
         logging.getLogger("cassandra").addHandler(logging.NullHandler())
@@ -271,7 +272,7 @@ def _cluster_of(address: StoreAddress, environ: Mapping[str, str]) -> Any:
 
 
 def _raw_key(value: Any) -> bytes:
-    """Return a key as the protocol has it."""
+    """Return the bytes of a key in the protocol."""
     if isinstance(value, uuid.UUID):
         return value.bytes
     if isinstance(value, str):
@@ -282,7 +283,7 @@ def _raw_key(value: Any) -> bytes:
 
 
 def _columns_of(rows: Sequence[Mapping[str, Any]], without: set[str]) -> Columns:
-    """Return the columns of a metadata table that have one kind of values."""
+    """Return the usable columns of a metadata table: texts or numbers without nulls."""
     columns = {}
     for name in rows[0]:
         values = [row[name] for row in rows]

@@ -1,4 +1,4 @@
-"""A connection to a store: a socket that does not block, and what is said over it."""
+"""A connection to a store: a non-blocking socket and the conversation over it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monarch.records.stores.exchange import Exchange, Wanted
 
 SEND_BYTES_MAX: Final = 1 << 18
 TURNS_MAX: Final = 16
-"""So often a connection receives before others have their turn."""
+"""Receives of one connection before others have their turn."""
 _CONNECTING: Final = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK})
 _WANTS: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -24,7 +24,7 @@ class Endpoint(NamedTuple):
     """One server of a store.
 
     Attributes:
-        tls: verifies the server; None: the connection is not encrypted.
+        tls: context that verifies the server; None: the connection is not encrypted.
     """
 
     host: str
@@ -37,11 +37,11 @@ class Endpoint(NamedTuple):
 
 
 class ConnectionLostError(Exception):
-    """The connection has ended; the text says why."""
+    """The connection has ended; the text is the reason."""
 
 
 class UntrustedError(ConnectionLostError):
-    """The server is not the one that was meant: another try would be in vain."""
+    """The server's certificate is not trusted: a retry would fail as well."""
 
 
 Talk = Callable[[Endpoint], Exchange]
@@ -52,13 +52,13 @@ class Connection:
     """One conversation over a socket.
 
     Args:
-        address: what the name of the endpoint means, as of `socket.getaddrinfo`.
+        address: resolved address of the endpoint, as from `socket.getaddrinfo`.
 
     Attributes:
         is_open: requests can be sent, now or after others.
 
     Raises:
-        ConnectionLostError: the server refuses at once.
+        ConnectionLostError: the connection fails immediately.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class Connection:
         return f"<Connection to {self.endpoint}>"
 
     def fileno(self) -> int:
-        """Return the number of the socket."""
+        """Return the file descriptor of the socket."""
         return self._sock.fileno()
 
     @property
     def events(self) -> int:
-        """What to wait for, as of `selectors`."""
+        """Events to wait for, as in `selectors`."""
         if self._out or self._is_connecting:
             return selectors.EVENT_READ | selectors.EVENT_WRITE
         return selectors.EVENT_READ
@@ -101,15 +101,15 @@ class Connection:
         return self.is_open and self.exchange.load < self.exchange.capacity
 
     def ask(self, number: int, wanted: Wanted, place: memoryview | None) -> None:
-        """Make a request; `turn` sends it, together with others."""
+        """Queue a request; `turn` sends it together with others."""
         self._out += self.exchange.request(number, wanted, place)
 
     def turn(self, events: int) -> None:
-        """Send and receive what is possible now.
+        """Send and receive without blocking.
 
         Raises:
             ConnectionLostError: the connection has ended.
-            ExchangeError: what came is no reply.
+            ExchangeError: the received bytes are no valid reply.
         """
         if not self._greeted and not self._begin():
             return
@@ -125,7 +125,7 @@ class Connection:
             self._sock.close()
 
     def _begin(self) -> bool:
-        """Go on with the handshakes; return whether they are over."""
+        """Continue the handshakes; return whether they are complete."""
         code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise ConnectionLostError(os.strerror(code))

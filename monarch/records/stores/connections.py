@@ -1,4 +1,4 @@
-"""All connections of a store: what each waits for, and which is asked next."""
+"""All connections of a store: waiting for them, and choosing one for a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monarch.records.stores.pool import Pool, Pools
 from monarch.records.stores.ways import Fetch, Way
 
 BEGINNING_MAX: Final = 16
-"""So many connections to one server begin at once."""
+"""Connections to one server that may begin at the same time."""
 
 log = logging.getLogger("monarch.records")
 
@@ -21,8 +21,8 @@ class Connections:
     """The connections of a store, for one thread.
 
     Attributes:
-        pools: the same by server.
-        given_up: why no server of the store is tried any more; "": some are.
+        pools: the connections by server.
+        given_up: why no server of the store is retried any more; "": some are.
     """
 
     def __init__(self, way: Way) -> None:
@@ -40,18 +40,18 @@ class Connections:
 
     @property
     def are_beginning(self) -> bool:
-        """Whether some have not been greeted yet."""
+        """Whether the greeting of some connections is not complete yet."""
         return bool(self._beginning)
 
     def ring(self) -> None:
-        """Wake the thread; any other thread calls this."""
+        """Wake the thread; called by other threads."""
         try:
             os.write(self._wake, b"x")
         except BlockingIOError:  # it is woken already
             return
 
     def wait(self, patience_s: float) -> list[tuple[Connection, int]]:
-        """Return the connections that can go on, with what they can do."""
+        """Wait; return the ready connections with their events."""
         found: list[tuple[Connection, int]] = []
         for key, events in self._select.select(patience_s):
             if key.fd == self._woken:
@@ -67,12 +67,12 @@ class Connections:
         self._select.close()
 
     def close_bell(self) -> None:
-        """Take no calls of `ring` any more."""
+        """Close the pipe of `ring`, which must not be called any more."""
         os.close(self._woken)
         os.close(self._wake)
 
     def best_for(self, fetch: Fetch, now_s: float) -> Connection | None:
-        """Return a connection that takes one more request, and must get it.
+        """Return a connection for one more request, which the caller must send on it.
 
         None: the request has to wait.
         """
@@ -91,7 +91,7 @@ class Connections:
         return best
 
     def note(self, connection: Connection) -> None:
-        """Note that a connection has sent or received something."""
+        """Update the state of a connection that has sent or received bytes."""
         if connection.is_open:
             self._beginning.pop(connection, None)
         self.pools.of(connection.endpoint).note(connection)
@@ -101,7 +101,7 @@ class Connections:
             self._select.modify(connection, events, connection)
 
     def drop(self, connection: Connection) -> bool:
-        """Close a connection; return whether it has been greeted."""
+        """Close a connection; return whether its greeting was complete."""
         self._select.unregister(connection)
         self.pools.of(connection.endpoint).remove(connection)
         was_open = self._beginning.pop(connection, None) is None
@@ -110,16 +110,16 @@ class Connections:
         return was_open
 
     def blame(self, connection: Connection, text: str, now_s: float) -> None:
-        """Note that a server has not greeted a connection."""
+        """Note that the greeting of a connection has failed."""
         self._blame(self.pools.of(connection.endpoint), text, now_s)
 
     def look_for_servers(self, now_s: float) -> None:
-        """Connect to servers that were away: they get no requests until then."""
+        """Reconnect to failed servers, which get no requests until this succeeds."""
         for pool in self.pools.to_be_tried(now_s):
             self._connect(pool, now_s)
 
     def silent_since(self, begun_s: float) -> list[Connection]:
-        """Return the connections that began before, and were not greeted yet."""
+        """Return the connections begun before a time that are not greeted yet."""
         return [one for one, at_s in self._beginning.items() if at_s < begun_s]
 
     def _connect(self, pool: Pool, now_s: float) -> None:

@@ -1,8 +1,8 @@
-"""Cassandra and ScyllaDB: a row for each request, by CQL's binary protocol, version 4.
+"""Cassandra and ScyllaDB: one row per request, by CQL's binary protocol, version 4.
 
 Source: "CQL BINARY PROTOCOL v4" (native_protocol_v4.spec of Apache Cassandra). A frame
-names a stream, so that replies come in any order. A statement is prepared once for each
-connection; a server that has forgotten it is asked to prepare it again.
+names a stream, so that replies may arrive in any order. A statement is prepared once
+per connection, and again if the server has forgotten it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WITH_VALUES, _SKIP_METADATA = 0x01, 0x02
 LOCAL_ONE: Final = 0x000A
 UNPREPARED: Final = 0x2500
 _EVENTS: Final = -1
-"""The stream of what nobody has asked for."""
+"""The stream of unsolicited frames."""
 
 
 class _Op(IntEnum):
@@ -58,7 +58,7 @@ class _Op(IntEnum):
     AUTH_SUCCESS = 0x10
 
 
-# What error codes mean; others are final.
+# Faults of error codes; other codes are final.
 _FAULTS: Final = {
     0x0000: Fault.FAILED,
     0x0100: Fault.DENIED,
@@ -87,7 +87,7 @@ class CqlExchange(Replies):
     Args:
         statement: selects one column of one row by one key.
         user: for the authenticator of the cluster; "": none is expected.
-        capacity: how many requests may be in flight.
+        capacity: maximum requests in flight.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class CqlExchange(Replies):
         self._state = _State.HEAD
         self._slots: dict[int, Slot] = {}
         self._free = [*range(self.capacity, 0, -1)]
-        self._waiting: list[int] = []  # streams to execute once the statement is there
+        self._waiting: list[int] = []  # streams to execute after the statement
         self._preparing = False
         self._stream, self._op, self._left = 0, 0, 0
         self._target: memoryview | bytearray | None = None
@@ -124,11 +124,11 @@ class CqlExchange(Replies):
 
     @property
     def load(self) -> int:
-        """How many requests are in flight."""
+        """Number of requests in flight."""
         return len(self._slots)
 
     def greeting(self) -> bytes:
-        """Return what is sent first."""
+        """Return the first bytes to send."""
         options = b"\x00\x01" + _string(b"CQL_VERSION") + _string(b"3.0.0")
         return _frame(0, _Op.STARTUP, options)
 
@@ -145,7 +145,7 @@ class CqlExchange(Replies):
         return self._execute(stream)
 
     def abandon(self, number: int) -> None:
-        """Let a payload go nowhere."""
+        """Discard the payload of a request."""
         for stream, slot in self._slots.items():
             if slot.number == number:
                 slot.keeps, slot.place = False, None
@@ -158,10 +158,10 @@ class CqlExchange(Replies):
         return [slot.number for slot in self._slots.values() if slot.keeps]
 
     def advance(self, count: int) -> bytes:
-        """Take in received bytes; return what is to be sent because of them.
+        """Process received bytes; return bytes to send in response.
 
         Raises:
-            ExchangeError: what came is no reply.
+            ExchangeError: the received bytes are no valid reply.
         """
         self._inbox.add(count)
         answers = b""
@@ -172,7 +172,7 @@ class CqlExchange(Replies):
             answers += answer
 
     # -- frames -------------------------------------------------------------------
-    # Each step returns what is to be sent, or None where it lacks bytes.
+    # Each step returns bytes to send, or None if more bytes must arrive first.
 
     def _take_head(self) -> bytes | None:
         head = self._inbox.take(_HEAD.size)
@@ -191,13 +191,13 @@ class CqlExchange(Replies):
         return b""
 
     def _collect(self, begun: bytes) -> None:
-        """Have what is left of the body collected, behind what has been taken of it."""
+        """Collect the rest of the body behind the part that was already taken."""
         self._body = bytearray(begun) + bytearray(self._left)
         self._inbox.expect(self._left, memoryview(self._body)[len(begun) :])
         self._left, self._state = 0, _State.COLLECT
 
     def _take_result(self) -> bytes | None:
-        """Take the kind of a result, its flags and the number of its columns."""
+        """Read the kind of a result, its flags and the number of its columns."""
         head = self._inbox.take(_INT.size + _INTS.size)
         if head is None:
             return None
@@ -243,7 +243,7 @@ class CqlExchange(Replies):
         return b""
 
     def _accept(self, length: int) -> memoryview | bytearray | None:
-        """Return where a value goes; one of another length goes nowhere."""
+        """Return the destination of a value; None: discard it, as on a wrong length."""
         try:
             return self._slots[self._stream].accept(length)
         except ValueError as error:
@@ -264,7 +264,7 @@ class CqlExchange(Replies):
         return b""
 
     def _skip_rest(self) -> None:
-        """Pass over what is left of the frame; its stream is free then."""
+        """Skip the rest of the frame; its stream is free after that."""
         self._inbox.expect(self._left, None)
         self._left, self._state = 0, _State.REST
 
@@ -299,7 +299,7 @@ class CqlExchange(Replies):
     # -- whole bodies -------------------------------------------------------------
 
     def _answer(self, body: bytes) -> bytes:
-        """Take in a body that is no plain row; return what is sent because of it."""
+        """Process a body that is no plain row; return bytes to send in response."""
         if self._stream == _EVENTS:
             return b""
         if self._stream in self._slots:
@@ -342,7 +342,7 @@ class CqlExchange(Replies):
         return b""
 
     def _place_row(self, body: bytes) -> None:
-        """Put the value of a row, which came with descriptions, in its place."""
+        """Store the value of a row that includes descriptions of its columns."""
         value = next(values(body), None)
         slot = self._slots[self._stream]
         if value is None:

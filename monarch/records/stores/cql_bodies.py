@@ -1,4 +1,4 @@
-"""The bodies of CQL frames that are taken apart whole: errors, statements, rows.
+"""Parsing of whole bodies of CQL frames: errors, statements, rows.
 
 Source: "CQL BINARY PROTOCOL v4", sections 3, 4.2.5 and 9.
 """
@@ -17,7 +17,7 @@ HAS_MORE, NO_METADATA = 0x02, 0x04
 _GLOBAL_TABLE: Final = 0x01
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">H")
-# Types of columns whose descriptions contain others, and how many.
+# Types of columns whose descriptions contain other types, and how many of them.
 _NESTED: Final = {0x0020: 1, 0x0021: 2, 0x0022: 1}
 _CUSTOM, _UDT, _TUPLE = 0x0000, 0x0030, 0x0031
 _DEPTH_MAX: Final = 8
@@ -29,7 +29,7 @@ def result_of(body: bytes) -> int:
 
 
 def statement_of(body: bytes) -> bytes:
-    """Return the name of a statement that was prepared."""
+    """Return the id of a prepared statement."""
     reader = _Reader(body)
     reader.take_int()
     return reader.take_string()
@@ -42,7 +42,7 @@ def error_of(body: bytes) -> tuple[int, str]:
 
 
 class _Reader:
-    """Reads the parts of a body one after the other."""
+    """Reads the parts of a body in order."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -67,7 +67,7 @@ class _Reader:
         return self.take(self.take_short())
 
     def skip_type(self, depth: int = 0) -> None:
-        """Pass over the description of a type; see [option] in the specification."""
+        """Skip the description of a type; see [option] in the specification."""
         if depth > _DEPTH_MAX:
             raise ExchangeError("a type of a column is nested too deeply")
         kind = self.take_short()
@@ -86,7 +86,7 @@ class _Reader:
 
 
 def values(body: bytes) -> Iterator[bytes]:
-    """Yield the first values of rows, which describe their columns."""
+    """Yield the first value of each row of a body that describes its columns."""
     reader = _Reader(body)
     if reader.take_int() != ROWS:
         return

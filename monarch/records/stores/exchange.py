@@ -1,8 +1,8 @@
-"""One conversation with a store: requests are bytes, payloads land in their places.
+"""One conversation with a store: it makes requests, and puts payloads in their places.
 
-An exchange opens no connection and waits for nothing: its owner sends what `greeting`
-and `request` return, receives into what `space` returns, and says so with `advance`.
-Replies that are complete are in `done` and `failed` then.
+An exchange opens no connection and never waits: its owner sends the bytes of `greeting`
+and `request`, receives into the buffer of `space`, and then calls `advance`, which adds
+complete replies to `done` and `failed`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final, NamedTuple, Protocol
 
 SCRATCH_BYTES: Final = 1 << 17
 DIRECT_BYTES_MIN: Final = 1 << 15
-"""A shorter rest of a payload is received with what follows it, and copied."""
+"""A shorter rest of a payload is received with the following bytes, and copied."""
 LOOK_BYTES: Final = 1 << 12
-"""After a payload that was longer, so much is received to look at the next head."""
+"""Bytes received at once for the head after a payload of at least DIRECT_BYTES_MIN."""
 LINE_BYTES_MAX: Final = 1 << 14
 
 
 class Fault(Enum):
-    """Why a request has no payload, and what follows from it."""
+    """Why a request has no payload, which determines the reaction."""
 
     MISSING = "no such object"
     CHANGED = "it was changed since its index was made"
@@ -35,13 +35,13 @@ class Fault(Enum):
 
 
 class Wanted(NamedTuple):
-    """What a request asks for.
+    """The range of an object that is requested.
 
     Attributes:
-        offset: of the first byte, in bytes; with a length below 0, 0.
-        length: in bytes; below 0: all that there is.
-        whole: the range is all of the object, as the index has it.
-        identity: the version of the object that is wanted; b"": any.
+        offset: offset of the first byte; 0 if the length is below 0.
+        length: length in bytes; below 0: the whole object.
+        whole: the range is the whole object according to the index.
+        identity: the requested version of the object; b"": any.
         asking: the node was named by a Failure of ASKED.
     """
 
@@ -57,7 +57,7 @@ class Failure(NamedTuple):
     """A request that has no payload.
 
     Attributes:
-        target: of MOVED and ASKED, the address that has the object.
+        target: for MOVED and ASKED, the address that has the object.
     """
 
     number: int
@@ -67,20 +67,20 @@ class Failure(NamedTuple):
 
 
 class ExchangeError(Exception):
-    """What came is no reply: the connection cannot be used any more."""
+    """The received bytes are no valid reply: the connection is unusable."""
 
 
 class Exchange(Protocol):
     """A conversation with a store, from its greeting to its end.
 
     Attributes:
-        capacity: how many requests may be in flight at once.
-        done: numbers of requests whose payload is in its place; the owner clears it.
-        failed: requests that have none; the owner clears it.
+        capacity: maximum requests in flight.
+        done: numbers of requests whose payload is complete; the owner clears it.
+        failed: requests without a payload; the owner clears it.
         loose: payloads of requests without a place, by number; the owner takes them.
-        refusal: why the store does not talk with this client; "" as long as it does.
-        refused: what kind of fault that is.
-        ended: the store closes the connection; nothing more can be asked on it.
+        refusal: why the store rejects this client; "": it does not.
+        refused: the fault of the refusal.
+        ended: the store closes the connection; no more requests can be sent on it.
     """
 
     capacity: int
@@ -93,34 +93,34 @@ class Exchange(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether the greeting has been answered."""
+        """Whether the greeting is complete."""
 
     @property
     def load(self) -> int:
-        """How many requests are in flight, those that were abandoned among them."""
+        """Number of requests in flight, including abandoned ones."""
 
     def greeting(self) -> bytes:
-        """Return what is sent first."""
+        """Return the first bytes to send."""
 
     def request(self, number: int, wanted: Wanted, place: memoryview | None) -> bytes:
         """Return the bytes of a request.
 
         Args:
-            number: names the request in `done` and `failed`.
-            place: where the payload goes, as long as it; None: into `loose`.
+            number: identifies the request in `done` and `failed`.
+            place: destination of the payload, of the same length; None: `loose`.
         """
 
     def abandon(self, number: int) -> None:
-        """Let a payload go nowhere: its place belongs to another request now."""
+        """Discard the payload of a request, whose place is now used by another one."""
 
     def space(self) -> memoryview:
-        """Return where the next bytes are to be received."""
+        """Return the buffer for the next received bytes."""
 
     def advance(self, count: int) -> bytes:
-        """Take in received bytes; return what is to be sent because of them.
+        """Process received bytes; return bytes to send in response.
 
         Raises:
-            ExchangeError: what came is no reply.
+            ExchangeError: the received bytes are no valid reply.
         """
 
     def pending(self) -> list[int]:
@@ -128,7 +128,7 @@ class Exchange(Protocol):
 
 
 class Replies:
-    """What every exchange keeps of its replies, see Exchange, and where bytes go."""
+    """The replies of every exchange, see Exchange, and the buffer of received bytes."""
 
     def __init__(self) -> None:
         self.done: list[int] = []
@@ -140,15 +140,15 @@ class Replies:
         self._inbox = Inbox()
 
     def space(self) -> memoryview:
-        """Return where the next bytes are to be received."""
+        """Return the buffer for the next received bytes."""
         return self._inbox.space()
 
 
 class Inbox:
-    """Received bytes: heads are kept for a look, payloads go where they belong.
+    """Received bytes: heads are buffered, payloads are put in their places.
 
-    What is received goes to a scratch buffer, or straight to the place of a payload of
-    which much is missing.
+    Bytes are received into a scratch buffer, or directly into the place of a payload if
+    much of it is missing.
     """
 
     def __init__(self, size: int = SCRATCH_BYTES) -> None:
@@ -164,7 +164,7 @@ class Inbox:
         return f"<Inbox {self._end - self._begin} bytes, {self._left} to come>"
 
     def space(self) -> memoryview:
-        """Return where the next bytes are to be received; it is not empty."""
+        """Return the buffer for the next received bytes; it is never empty."""
         self._direct = self._left >= DIRECT_BYTES_MIN and self._place is not None
         if self._direct:
             assert self._place is not None
@@ -178,15 +178,15 @@ class Inbox:
         return self._view[self._end : self._end + self._look]
 
     def received(self) -> tuple[bytearray, memoryview, int, int]:
-        """Return the bytes that are kept for a look: they lie between two places."""
+        """Return the scratch buffer, its view, and the range of its unread bytes."""
         return self._bytes, self._view, self._begin, self._end
 
     def skip_to(self, place: int) -> None:
-        """Note that all of `received` before a place was taken."""
+        """Mark all bytes of `received` before a place as read."""
         self._begin = place
 
     def add(self, count: int) -> None:
-        """Take in bytes that were received into `space`."""
+        """Note the number of bytes received into `space`."""
         if not self._direct:
             self._end += count
             return
@@ -198,13 +198,13 @@ class Inbox:
         """Begin a payload.
 
         Args:
-            place: where it goes, as long as it; None: nowhere.
+            place: its destination, of the same length; None: discard it.
         """
         self._left, self._place = length, place
         self._look = LOOK_BYTES if length >= DIRECT_BYTES_MIN else len(self._bytes)
 
     def discard(self) -> None:
-        """Let the rest of the payload go nowhere."""
+        """Discard the rest of the payload."""
         self._place = None
 
     def filled(self) -> bool:
@@ -220,7 +220,7 @@ class Inbox:
         return not self._left
 
     def line(self) -> bytes | None:
-        """Return the next line without its end; None: it is not all there.
+        """Return the next line without its end; None: it is incomplete.
 
         Raises:
             ExchangeError: it is longer than LINE_BYTES_MAX.
@@ -235,7 +235,7 @@ class Inbox:
         return found
 
     def head(self) -> bytes | None:
-        """Return all lines up to an empty one, with their ends; None: it is not there.
+        """Return all lines up to an empty one, with their ends; None: incomplete.
 
         Raises:
             ExchangeError: they are longer than LINE_BYTES_MAX.
@@ -250,12 +250,12 @@ class Inbox:
         return found
 
     def begun(self) -> bytes:
-        """Return the lines that are all there, with their ends, without taking them."""
+        """Return the complete lines with their ends, without marking them as read."""
         end = self._bytes.rfind(b"\r\n", self._begin, self._end)
         return b"" if end < 0 else bytes(self._view[self._begin : end + 2])
 
     def take(self, count: int) -> bytes | None:
-        """Return the next bytes, few of them; None: they are not all there."""
+        """Return the next few bytes; None: they are incomplete."""
         if self._end - self._begin < count:
             return None
         found = bytes(self._view[self._begin : self._begin + count])
@@ -268,10 +268,10 @@ class Slot:
     """A request in flight.
 
     Attributes:
-        number: its name in `done` and `failed`.
-        place: where its payload goes; None: into `loose`, or nowhere.
-        keeps: the payload is wanted.
-        skips: replies of the store that come before its own.
+        number: its number in `done` and `failed`.
+        place: destination of its payload; None: `loose`, or none.
+        keeps: the payload is needed.
+        skips: replies of the store to ignore before its own.
     """
 
     number: int
@@ -281,10 +281,10 @@ class Slot:
     skips: int = 0
 
     def accept(self, length: int) -> memoryview | bytearray | None:
-        """Return what a payload of this length goes to; None: nowhere.
+        """Return the destination of a payload of this length; None: discard it.
 
         Raises:
-            ValueError: it has another length than the request.
+            ValueError: its length differs from that of the request.
         """
         if not self.keeps:
             return None
@@ -296,10 +296,10 @@ class Slot:
 
 
 class InOrder:
-    """The requests of a connection whose replies come in the order of the requests.
+    """The requests of a connection whose replies arrive in the order of the requests.
 
     Attributes:
-        slots: in this order.
+        slots: the requests in this order.
     """
 
     def __init__(self) -> None:
@@ -313,7 +313,7 @@ class InOrder:
         self.slots.append(slot)
 
     def first(self) -> Slot:
-        """Return the request that is answered next.
+        """Return the request that belongs to the next reply.
 
         Raises:
             ExchangeError: no request is outstanding.
@@ -323,11 +323,11 @@ class InOrder:
         return self.slots[0]
 
     def end(self) -> Slot:
-        """Forget the request that was answered, and return it."""
+        """Remove the answered request, and return it."""
         return self.slots.popleft()
 
     def abandon(self, number: int) -> bool:
-        """Let the payload of a request go nowhere; return whether it is the first."""
+        """Discard the payload of a request; return whether it is the first."""
         for slot in self.slots:
             if slot.number == number:
                 slot.keeps, slot.place = False, None
@@ -335,5 +335,5 @@ class InOrder:
         return False
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all that are still wanted."""
+        """Return the numbers of all requests that are not abandoned."""
         return [slot.number for slot in self.slots if slot.keeps]

@@ -1,8 +1,9 @@
 """One thread that fetches from a store: many requests in flight over few connections.
 
-Requests leave in the order in which they were given. What fails for the moment is asked
-for again, on another connection and after a random pause, so that clients which failed
-together do not return together (Brooker, "Exponential Backoff And Jitter", AWS, 2015).
+Requests are sent in the order in which they were submitted. After a temporary failure a
+request is retried on another connection after a random pause, so that clients that
+failed together do not retry together (Brooker, "Exponential Backoff And Jitter", AWS,
+2015).
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ ATTEMPTS_MAX: Final = 6
 PAUSE_MAX_S: Final = 5.0
 CONNECT_S: Final = 5.0
 PASSED_BY_MAX: Final = 256
-"""So many requests whose server is away are passed by for others behind them."""
+"""Maximum requests of unreachable servers that later requests may overtake."""
 RETRIED_SHARE: Final = 0.1
 RETRIED_MIN: Final = 256
-"""Once a larger share of the requests, and more than so many, have failed, all pauses
-are the longest ones."""
+"""When more requests than this number plus the share above have failed, all pauses are
+drawn up to the longest one."""
 HANDED_AT_ONCE: Final = 32
-"""So many requests that have ended are handed over together, if more come at once."""
+"""Completed requests that are handed over together, if many complete at once."""
 NAP_SHARE: Final = 1 / 50
 NAP_MAX_S: Final = 0.002
-"""Replies are let come for this share of a round trip: to wake up costs as much as some
-replies do."""
+"""The thread sleeps for this share of a round trip while replies arrive: a wake-up
+costs as much as some replies."""
 NAP_MIN_S: Final = 0.0002
 _LOOK_S: Final = 0.05
 _HELD_S: Final = 0.001
-"""How long requests wait that the pace holds back."""
+"""Wait of requests that the pace holds back."""
 _PATIENT: Final = frozenset({Fault.BUSY, Fault.AWAY})
 _FINAL: Final = frozenset({Fault.MISSING, Fault.CHANGED, Fault.DENIED, Fault.REFUSED})
 
@@ -60,9 +61,9 @@ class Fetcher:
     """Fetches Records of one store.
 
     Args:
-        way: how the store is reached.
-        window: how many requests are in flight.
-        ended: takes requests that have ended, in the thread.
+        way: access to the store.
+        window: limit of the requests in flight.
+        ended: called by the thread with completed requests.
     """
 
     def __init__(self, way: Way, window: Window, ended: Ended) -> None:
@@ -93,26 +94,26 @@ class Fetcher:
 
     @property
     def servers(self) -> dict[str, int]:
-        """How many requests each server has answered, by its address."""
+        """Number of requests that each server has answered, by its address."""
         return self._connections.pools.served()
 
     @property
     def hedges(self) -> int:
-        """How many late requests were sent elsewhere as well."""
+        """Number of late requests that were also sent elsewhere."""
         return self._flights.twins
 
     @property
     def at_once(self) -> int:
-        """How many requests may be in flight now."""
+        """Maximum requests in flight now."""
         return self._window.size
 
     @property
     def waiting(self) -> int:
-        """How many requests wait to be sent."""
+        """Number of requests that wait to be sent."""
         return len(self._given) + len(self._waiting)
 
     def start(self, fetches: Sequence[Fetch]) -> None:
-        """Have Records fetched, in this order, after those that were given before."""
+        """Queue Records to fetch, in this order, behind earlier ones."""
         self._given.extend(fetches)
         if self._broken is None:
             self._connections.ring()
@@ -120,7 +121,7 @@ class Fetcher:
             self._end_broken()
 
     def close(self) -> None:
-        """End all connections; what is in flight is not fetched any more."""
+        """End all connections; requests in flight are dropped."""
         self._ends = True
         self._connections.ring()
         self._thread.join()
@@ -133,7 +134,7 @@ class Fetcher:
             while not self._ends:
                 self._turn()
         except Exception as error:
-            # Whatever it is: those who wait for requests must hear of it.
+            # Any exception must be reported to the callers that wait for requests.
             log.exception("fetching has failed store=%s", self._way.name)
             self._broken = RecordsError(f"{self._way.name}: fetching failed: {error!r}")
             self._end_broken()
@@ -141,7 +142,7 @@ class Fetcher:
             self._connections.close()
 
     def _end_broken(self) -> None:
-        """End all requests after a fault of the thread itself."""
+        """Fail all requests after an error of the thread itself."""
         assert self._broken is not None
         self._waiting.extend(self._flights.clear())
         self._end_all(self._broken)
@@ -169,7 +170,7 @@ class Fetcher:
             self._hand_over()
 
     def _nap(self) -> None:
-        """Let replies come, where requests need not leave evenly."""
+        """Sleep while replies arrive, unless requests are paced."""
         nap_s = min(NAP_MAX_S, NAP_SHARE * self._window.round_trip_s)
         if nap_s >= NAP_MIN_S and self._flights and not self._window.is_paced:
             time.sleep(nap_s)
@@ -183,12 +184,12 @@ class Fetcher:
             self._waiting.append(self._given.popleft())
 
     def _take_later(self, now_s: float) -> None:
-        """Ask again for what has paused long enough, before all others."""
+        """Requeue requests whose pause is over, before all others."""
         while self._later and self._later[0][0] <= now_s:
             self._waiting.appendleft(heapq.heappop(self._later)[2])
 
     def _patience_s(self, now_s: float) -> float:
-        """Return how long nothing has to be done, if nothing comes."""
+        """Return how long to wait if no reply arrives."""
         if self._over:
             return 0.0
         if self._is_held:
@@ -201,7 +202,7 @@ class Fetcher:
     # -- requests -----------------------------------------------------------------
 
     def _send(self, now_s: float) -> None:
-        """Send what the window and the connections allow, in order."""
+        """Send the requests that the window and the connections allow, in order."""
         passed_by: list[Fetch] = []
         left = paced = self._window.pace(now_s)
         while self._waiting and left > 0 and len(passed_by) < PASSED_BY_MAX:
@@ -239,9 +240,9 @@ class Fetcher:
         self._asked[connection] = None
 
     def _ask_more(self, connection: Connection, most: int, now_s: float) -> int:
-        """Ask the same connection for what follows; return for how many.
+        """Send the next requests on the same connection; return how many.
 
-        Only where there is one server: else others may have what follows.
+        Only with one server: otherwise the next requests may belong to other servers.
         """
         waiting, pools = self._waiting, self._connections.pools
         if len(pools) > 1:
@@ -317,7 +318,7 @@ class Fetcher:
             self._connections.pools.of(connection.endpoint).served += len(delays_s)
 
     def _fail(self, fetch: Fetch, failure: Failure, now_s: float) -> None:
-        """End a request that has failed, or send it again."""
+        """Fail a request for good, or retry it."""
         fault = failure.fault
         if fault in _FINAL:
             self._end(fetch, self._error(fetch, failure.text, fault))
@@ -331,7 +332,7 @@ class Fetcher:
             is_away = self._connections.pools.is_away(fetch.wanted.key)
             moved = self._way.moved(failure, is_away=is_away)
         if moved is not None and self._connections.pools.of(moved).failures:
-            # The store does not know yet that this server is away.
+            # The store has not detected yet that this server is down.
             self._wait(fetch, failure.text, now_s)
             return
         fetch.endpoint = moved
@@ -339,7 +340,7 @@ class Fetcher:
         self._again(fetch, failure.text, now_s, at_once=moved is not None)
 
     def _wait(self, fetch: Fetch, text: str, now_s: float) -> None:
-        """Ask again until the store can answer, for DOWN_S at most."""
+        """Retry until the store can answer, for DOWN_S at most."""
         if now_s - fetch.began_s > DOWN_S:
             told = f"{text} (for {DOWN_S:.0f} s)"
             self._end(fetch, self._error(fetch, told, Fault.FAILED))
@@ -352,7 +353,7 @@ class Fetcher:
     def _again(
         self, fetch: Fetch, text: str, now_s: float, *, at_once: bool = False
     ) -> None:
-        """Ask again after a random pause, at most ATTEMPTS_MAX times."""
+        """Retry after a random pause; give up after ATTEMPTS_MAX attempts."""
         if fetch.attempts >= ATTEMPTS_MAX:
             told = f"{text} ({ATTEMPTS_MAX} attempts)"
             self._end(fetch, self._error(fetch, told, Fault.FAILED))
@@ -374,7 +375,7 @@ class Fetcher:
         return self._told(f"{key}: {text}", fault)
 
     def _give_up_late(self, now_s: float) -> None:
-        """Ask elsewhere for what is late, and give up connections that never begin."""
+        """Retry late requests, and give up connections that are never greeted."""
         limit_s = self.delays.deadline_s or CONNECT_S
         late = self._flights.late(now_s, limit_s)
         for number, flight in late:
@@ -389,9 +390,9 @@ class Fetcher:
             self._lose(connection, f"no answer after {CONNECT_S:.0f} s")
 
     def _hedge(self, now_s: float) -> None:
-        """Ask elsewhere, too, for what takes much longer than others."""
+        """Also send requests elsewhere that take much longer than others."""
         if not self.delays.deadline_s:
-            return  # too few replies came to say what is late
+            return  # too few replies to determine lateness
         median_s = self.delays.of_share(0.5) or 0.0
         hedged = self._flights.to_be_hedged(now_s, median_s, self.counts.requests)
         for number, flight in hedged:
@@ -407,12 +408,12 @@ class Fetcher:
     # -- connections --------------------------------------------------------------
 
     def _drop(self, connection: Connection) -> bool:
-        """Close a connection; return whether it has been greeted."""
+        """Close a connection; return whether its greeting was complete."""
         self._asked.pop(connection, None)
         return self._connections.drop(connection)
 
     def _lose(self, connection: Connection, text: str) -> None:
-        """Close a connection that has failed; requests in flight are sent again."""
+        """Close a failed connection, and retry its requests."""
         now_s = time.monotonic()
         numbers = connection.exchange.pending()
         was_open = self._drop(connection)
@@ -427,12 +428,12 @@ class Fetcher:
             self._connections.blame(connection, text, now_s)
 
     def _refuse(self, connection: Connection, text: str, fault: Fault) -> None:
-        """End all requests: the store does not talk with this client."""
+        """Fail all requests: the store rejects this client."""
         self._lose(connection, text)
         self._end_all(self._told(f"{connection.endpoint}: {text}", fault))
 
     def _end_all(self, error: RecordsError) -> None:
-        """End all requests that are not in flight, with the same error."""
+        """Fail all requests that are not in flight, with the same error."""
         self._take_given()
         waiting = [*self._waiting, *(one[2] for one in self._later)]
         self._waiting.clear()

@@ -1,8 +1,8 @@
-"""The requests in flight: which connection each is on, and which one has a twin.
+"""The requests in flight, their connections and their twins.
 
-A late request gets a twin on another connection; whichever payload comes first counts
+A late request gets a twin on another connection; the first payload to arrive counts
 (Dean and Barroso, "The Tail at Scale", 2013). A twin has no place of its own, as both
-may be received at once: its payload is copied when it wins.
+may be received at the same time: its payload is copied if it wins.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from monarch.records.stores.connection import Connection
 from monarch.records.stores.ways import Fetch
 
 HEDGE_FACTOR: Final = 3.0
-"""A request that takes so many times the median gets a twin."""
+"""A request that takes this multiple of the median gets a twin."""
 HEDGE_MIN_S: Final = 0.02
 HEDGED_SHARE: Final = 0.02
-"""At most so many of the requests get one."""
+"""Maximum share of the requests that get a twin."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +25,7 @@ class Flight:
     """One request in flight.
 
     Attributes:
-        sent_s: when it was sent.
+        sent_s: time at which it was sent.
         size: its bytes, as far as they are known.
         is_twin: its payload has no place.
         other: the number of its twin, or of the request whose twin it is; 0: none.
@@ -39,7 +39,7 @@ class Flight:
     size: int = 0
 
     def __post_init__(self) -> None:
-        """Take the size of what is wanted."""
+        """Set the size to that of the requested range."""
         self.size = max(0, self.fetch.wanted.length)
 
 
@@ -52,7 +52,7 @@ class Flights:
         self._flights: dict[int, Flight] = {}
 
     def __len__(self) -> int:
-        """Return how many there are, twins among them."""
+        """Return the number of requests, including twins."""
         return len(self._flights)
 
     def __repr__(self) -> str:
@@ -66,7 +66,7 @@ class Flights:
     def add_twin(
         self, number: int, of: int, connection: Connection, now_s: float
     ) -> None:
-        """Note the twin of a request, which is being sent on another connection."""
+        """Note the twin of a request that is being sent on another connection."""
         first = self._flights[of]
         first.other = number
         self.twins += 1
@@ -88,7 +88,7 @@ class Flights:
             return flight
         other = self._take(flight.other)
         if other is not None:
-            # Before the copy: what is being received goes nowhere then.
+            # Before the copy: its payload may be arriving in the same place.
             other.connection.exchange.abandon(flight.other)
         place = fetch.place if flight.is_twin else None
         if place is not None and found is not None and len(found) == len(place):
@@ -97,7 +97,7 @@ class Flights:
         return flight
 
     def fail(self, number: int) -> Fetch | None:
-        """Take out a request that has failed.
+        """Remove a failed request.
 
         Returns:
             None: its twin is still in flight, or it was given up.
@@ -112,7 +112,7 @@ class Flights:
         return flight.fetch
 
     def late(self, now_s: float, limit_s: float) -> list[tuple[int, Flight]]:
-        """Return the requests that were sent longer ago."""
+        """Return the requests that are in flight for longer than a limit."""
         return [
             (number, flight)
             for number, flight in self._flights.items()
@@ -125,7 +125,7 @@ class Flights:
         """Return late requests that get a twin now.
 
         Args:
-            requests: of all time.
+            requests: completed requests so far.
         """
         limit_s = max(HEDGE_MIN_S, HEDGE_FACTOR * median_s)
         most = max(0, int(HEDGED_SHARE * requests) - self.twins)
@@ -134,7 +134,7 @@ class Flights:
         return alone[:most]
 
     def clear(self) -> list[Fetch]:
-        """Take out all, and return what they fetch."""
+        """Remove all requests, and return their fetches."""
         found = [one.fetch for one in self._flights.values() if not one.is_twin]
         self._flights.clear()
         self.bytes = 0

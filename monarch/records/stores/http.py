@@ -1,7 +1,7 @@
 """HTTP/1.1 GET with Range and If-Match, one request at a time on a connection.
 
-Sources: RFC 9112 (messages), RFC 9110 (ranges, conditional requests). S3 and its kin
-put the cause of an error into an XML body, of which code and message are kept.
+Sources: RFC 9112 (messages), RFC 9110 (ranges, conditional requests). S3 and compatible
+servers return the cause of an error as XML; its code and message are kept.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from monarch.records.stores.exchange import (
 
 Headers = Mapping[str, str]
 Signer = Callable[[str, Headers], Headers]
-"""Returns the headers to add to a request for a path, which is quoted already."""
+"""Returns the headers to add to a request for a quoted path."""
 
 SAFE: Final = "/-_.~"
-"""Besides letters and digits, what stands for itself in the path of S3."""
+"""Characters, besides letters and digits, that are not quoted in paths of S3."""
 ERROR_BYTES_MAX: Final = 1 << 14
 LENGTH_MAX: Final = 1 << 48
 
@@ -40,7 +40,7 @@ _FIELD: Final = re.compile(
     rb"retry-after)[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r$",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Those that are looked at."""
+"""The fields that are used."""
 _CODE: Final = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE: Final = re.compile(rb"<Message>([^<]{1,500})</Message>")
 _NO_RANGES: Final = "the server does not support range requests; use a server that does"
@@ -66,7 +66,7 @@ _FAULTS: Final = {
 
 
 class Tags(Enum):
-    """What the identity of an object is, in an index."""
+    """The meaning of an object's identity in an index."""
 
     TEXT = "its ETag"
     MD5 = "the 16 bytes of which its ETag has the digits"
@@ -86,10 +86,10 @@ class HttpExchange(Replies):
     """A conversation with one HTTP server.
 
     Args:
-        host: as the Host header has it, with the port if it is not the scheme's.
-        prefix: of the path of each key, such as "/bucket/"; quoted.
+        host: value of the Host header, with the port if it is not the default one.
+        prefix: quoted prefix of the path of each key, such as "/bucket/".
         sign: returns headers that authorize a request.
-        tags: what identities are.
+        tags: the meaning of identities.
     """
 
     capacity = 1
@@ -116,11 +116,11 @@ class HttpExchange(Replies):
 
     @property
     def load(self) -> int:
-        """How many requests are in flight."""
+        """Number of requests in flight."""
         return int(self._slot is not None)
 
     def greeting(self) -> bytes:
-        """Return what is sent first: nothing."""
+        """Return the first bytes to send: none."""
         return b""
 
     def request(self, number: int, wanted: Wanted, place: memoryview | None) -> bytes:
@@ -145,7 +145,7 @@ class HttpExchange(Replies):
         return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
 
     def abandon(self, number: int) -> None:
-        """Let a payload go nowhere."""
+        """Discard the payload of a request."""
         slot = self._slot
         if slot is not None and slot.number == number:
             slot.keeps, slot.place = False, None
@@ -158,10 +158,10 @@ class HttpExchange(Replies):
         return [slot.number] if slot is not None and slot.keeps else []
 
     def advance(self, count: int) -> bytes:
-        """Take in received bytes; there is never anything to send because of them.
+        """Process received bytes; the response is always empty.
 
         Raises:
-            ExchangeError: what came is no reply.
+            ExchangeError: the received bytes are no valid reply.
         """
         self._inbox.add(count)
         while self._STEPS[self._state](self):
@@ -174,7 +174,7 @@ class HttpExchange(Replies):
         head = self._inbox.head()
         if head is None:
             if begun := self._inbox.begun():
-                _parts_of(begun)  # what is no reply may never end
+                _parts_of(begun)  # detects an invalid reply, which may never end
             return False
         self._status, fields = _parts_of(head)
         if self._slot is None:
@@ -187,7 +187,7 @@ class HttpExchange(Replies):
         return True
 
     def _begin_body(self) -> None:
-        """Decide where the body goes, now that the head is complete."""
+        """Choose the destination of the body, after the head is complete."""
         if self._status < _OK:  # an interim reply; the final one follows
             self._state = _State.HEAD
             return
@@ -211,7 +211,7 @@ class HttpExchange(Replies):
         return int(text)
 
     def _sink_for(self, length: int | None) -> _Sink:
-        """Return where the body goes; of an error, where its text is kept."""
+        """Return the destination of the body; for an error, a buffer for its text."""
         assert self._slot is not None
         slot = self._slot
         if not slot.keeps:
@@ -231,7 +231,7 @@ class HttpExchange(Replies):
         return _Sink(None, grows=True, limit=ERROR_BYTES_MAX)
 
     def _mismatch(self, wanted: Wanted) -> str:
-        """Return why a good reply does not match its request; "": it does."""
+        """Return why a successful reply does not match its request; "": it does."""
         tag = self._headers.get("etag", "")
         if wanted.identity and tag and not self._is_of(tag, wanted.identity):
             return "it was changed since its index was made"
@@ -246,7 +246,7 @@ class HttpExchange(Replies):
         return ""
 
     def _tag_of(self, identity: bytes) -> str:
-        """Return the ETag that an identity means."""
+        """Return the ETag of an identity."""
         if self._tags is Tags.MD5:
             return f'"{identity.hex()}"'
         return identity.decode("latin-1")
@@ -331,7 +331,7 @@ class HttpExchange(Replies):
             self.done.append(number)
 
     def _told(self, sink: _Sink) -> str:
-        """Return what the server says of an error."""
+        """Return the server's description of an error."""
         body = bytes(sink.kept or b"")
         code, message = _CODE.search(body), _MESSAGE.search(body)
         said = [found[1].decode(errors="replace") for found in (code, message) if found]
@@ -342,7 +342,7 @@ class HttpExchange(Replies):
         return f"HTTP {self._status}" + (f": {', '.join(said)}" if said else "")
 
     def _fail(self, fault: Fault, text: str) -> None:
-        """Note that the request has failed; the rest of its reply goes nowhere."""
+        """Note that the request has failed, and discard the rest of its reply."""
         assert self._slot is not None
         if not self._slot.keeps:
             return
@@ -375,12 +375,12 @@ def _parts_of(head: bytes) -> tuple[int, bytes]:
 
 
 class _Sink:
-    """Where a body goes, in one piece or in chunks.
+    """The destination of a body, in one piece or in chunks.
 
     Args:
-        target: the place; None: nowhere, unless it grows.
-        grows: it is kept, and its length is not known before.
-        limit: so much of what grows is kept at most.
+        target: the place; None: the body is discarded, unless it grows.
+        grows: the body is kept, and its length is not known in advance.
+        limit: maximum bytes that are kept of a growing body.
     """
 
     def __init__(
@@ -398,19 +398,19 @@ class _Sink:
 
     @property
     def kept(self) -> bytearray | None:
-        """What is in no place of a request; None: nothing is kept."""
+        """The body, if it is not in the place of a request; None: nothing is kept."""
         return self._whole if self._parts is None else bytearray().join(self._parts)
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing of the place is left."""
+        """Whether the place is filled."""
         return self._target is None or self.length == len(self._target)
 
     def next(self, length: int) -> memoryview | None:
-        """Return where the next bytes go; None: nowhere.
+        """Return the destination of the next bytes; None: discard them.
 
         Raises:
-            ValueError: the place has no room for them.
+            ValueError: they do not fit the place.
         """
         start, self.length = self.length, self.length + length
         if self._parts is not None:

@@ -1,7 +1,7 @@
-"""Indexes that a store keeps beside its Records, in parts of a few MiB.
+"""Indexes stored beside the Records of a store, in parts of a few MiB.
 
-A short object names the parts, whose keys are never used twice: a reader finds all of
-the old index or of the new one, while that is written.
+A short object names the parts, whose keys are never reused: during a write, a reader
+finds either the whole old index or the whole new one.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from monarch.records.stores.exchange import Wanted
 from monarch.records.stores.source import Waiter
 
 PREFIX: Final = "monarch:index:"
-"""Of the keys of indexes; a listing of Records leaves them out."""
+"""Prefix of the keys of indexes, which a listing of Records omits."""
 PART_BYTES: Final = 4 << 20
 VERSION: Final = 1
 _PARTS_MAX: Final = 1 << 14
 
 
 class Writer(Protocol):
-    """A store that is written to.
+    """A store that can be written.
 
     Attributes:
-        address: of the store, without secrets.
+        address: address of the store, without secrets.
     """
 
     address: str
 
     def write(self, objects: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write objects, replacing those of the same keys.
+        """Write objects; objects with the same keys are replaced.
 
         Raises:
-            RecordsError: the store does not take them.
+            RecordsError: the store rejects them.
         """
 
     def read(self, key: bytes) -> bytes | None:
-        """Return an object; None: there is none.
+        """Return an object; None: no such object.
 
         Raises:
             RecordsError: the store cannot be read.
         """
 
     def remove(self, keys: Sequence[bytes]) -> None:
-        """Remove objects, as far as they are there.
+        """Remove objects; missing ones are ignored.
 
         Raises:
             RecordsError: the store does not remove them.
@@ -60,25 +60,25 @@ class Writer(Protocol):
     def indexed(
         self, keys: Sequence[bytes], lengths: Sequence[int], checksums: Sequence[bytes]
     ) -> KeyIndex:
-        """Return an index of what was written.
+        """Return an index of written objects.
 
         Args:
             checksums: xxh3_128 of the objects.
 
         Raises:
-            RecordsError: an object is not there as it was written.
+            RecordsError: an object in the store differs from the written one.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class KeptIndex:
-    """An index that a store keeps.
+    """Description of an index in a store.
 
     Attributes:
-        name: of the index, as in the store's address.
-        serial: is part of the keys of its parts.
-        parts: how many there are.
-        digest: xxh3_128 of all parts together, in hexadecimal.
+        name: name of the index, as in the store's address.
+        serial: component of the keys of its parts.
+        parts: number of parts.
+        digest: xxh3_128 of the concatenated parts, in hexadecimal.
     """
 
     name: str
@@ -89,7 +89,7 @@ class KeptIndex:
 
     @classmethod
     def of_text(cls, name: str, text: bytes) -> KeptIndex:
-        """Return what the object of an index says.
+        """Return the description of an index from the content of its object.
 
         Raises:
             RecordsError: it is damaged, or of another version.
@@ -125,9 +125,9 @@ def index_key(name: str) -> bytes:
 def kept_objects(
     name: str, index: KeyIndex
 ) -> tuple[KeptIndex, Iterator[tuple[bytes, bytes]]]:
-    """Return what describes an index in a store, and its parts with their keys.
+    """Return the description of an index in a store, and its parts with their keys.
 
-    All parts are to be written before the description is, under `index_key`.
+    All parts must be written before the description, whose key is `index_key`.
     """
     out = io.BytesIO()
     index.write(out)
@@ -141,17 +141,17 @@ def kept_objects(
 
 
 def find_kept(waiter: Waiter, name: str) -> KeptIndex:
-    """Return which index a store has now.
+    """Return the description of the current index of a store.
 
     Raises:
-        RecordsError: it has none of that name, or cannot be reached.
+        RecordsError: it has no index of that name, or cannot be reached.
     """
     (text,) = waiter.fetch([Wanted(index_key(name))])
     return KeptIndex.of_text(name, bytes(text))
 
 
 def fetch_kept(waiter: Waiter, kept: KeptIndex) -> bytes:
-    """Return an index of a store as a file has it.
+    """Return the content of an index in a store, in the format of its files.
 
     Raises:
         RecordsError: a part cannot be read, or is damaged.
@@ -164,10 +164,10 @@ def fetch_kept(waiter: Waiter, kept: KeptIndex) -> bytes:
 
 
 def write_kept(writer: Writer, name: str, index: KeyIndex) -> None:
-    """Write an index into a store, and remove the parts of the one before.
+    """Write an index into a store, and remove the parts of the previous one.
 
     Raises:
-        RecordsError: the store does not take it.
+        RecordsError: the store rejects it.
     """
     key = index_key(name)
     before = writer.read(key)
@@ -179,5 +179,5 @@ def write_kept(writer: Writer, name: str, index: KeyIndex) -> None:
         try:
             old = KeptIndex.of_text(name, before)
         except RecordsError:
-            return  # it was damaged: nobody knows its parts
+            return  # it is damaged, so its parts are unknown
         writer.remove([old.part_key(number) for number in range(old.parts)])

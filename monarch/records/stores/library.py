@@ -1,7 +1,7 @@
-"""Stores that a library reads, by fsspec: gs://, az://, and whatever else it knows.
+"""Stores that fsspec reads: gs://, az://, and its other schemes.
 
 They cost a thread for each request and more processor time than the stores that Monarch
-reads itself. Credentials are found by the library, where its users expect them.
+reads itself. The library finds credentials in its usual places.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from monarch.records.stores.exchange import Fault, Wanted
 _OWN: Final = ", ".join(f"{name}://" for name in PORTS)
 _BY_OBSTORE: Final = frozenset({"gs", "gcs", "az", "azure", "abfs", "abfss", "adl"})
 _TAGS: Final = ("etag", "ETag", "e_tag", "md5Hash", "generation", "version", "mtime")
-"""What shows that an object was changed, the best first, as libraries name it."""
+"""Fields that reveal a change of an object, by their names in libraries, best first."""
 _CODE: Final = re.compile("<Code>([^<]+)</Code>")
 _MESSAGE: Final = re.compile("<Message>([^<]+)</Message>")
-"""What servers say in XML."""
+"""Code and message of an error in XML."""
 _told: set[str] = set()
 
 log = logging.getLogger("monarch.records")
 
 
 class LibraryWay:
-    """How a store is read by fsspec.
+    """Access to a store by fsspec.
 
-    Keys are what follows its address, which ends with a slash.
+    Keys are relative to its address, which ends with a slash.
     """
 
     def __init__(self, address: str) -> None:
@@ -62,7 +62,7 @@ class LibraryWay:
             text = f"schemes other than {_OWN} need a library"
             hint = "pip install 'monarch-staging[objects]'"
             raise RecordsError(f"{self.name}: {text}: {hint}") from error
-        except ValueError as error:  # fsspec does not know the scheme
+        except ValueError as error:  # the scheme is unknown to fsspec
             text = f"{self._scheme}:// is not the scheme of a store"
             raise RecordsError(
                 f"{text}; use {_OWN}, or one of fsspec, such as gs:// or az://"
@@ -72,7 +72,7 @@ class LibraryWay:
         """Return some bytes of an object.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: no such object.
             PermissionError: it may not be read.
             OSError: they cannot be read now.
         """
@@ -85,7 +85,7 @@ class LibraryWay:
         return found
 
     def advice(self, fault: Fault) -> str:
-        """Return what the user can do about a fault."""
+        """Return advice to the user on a fault; "": none."""
         if fault is Fault.DENIED:
             return "check the credentials that the library of this store finds"
         if fault in (Fault.MISSING, Fault.CHANGED):
@@ -94,22 +94,22 @@ class LibraryWay:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Report the errors of the library in one line.
+        """Turn the errors of the library into one-line errors.
 
         Raises:
-            RecordsError: for each of them.
+            RecordsError: the library raised an error.
         """
         try:
             yield
         except RecordsError:
             raise
-        except Exception as error:  # libraries raise whatever their servers answer
+        except Exception as error:  # libraries raise any exception on server errors
             told = told_by(str(error)) or type(error).__name__
             raise RecordsError(f"{self.name}: {told}") from error
 
 
 def told_by(text: str) -> str:
-    """Return what an error of a library says, without how the library got it."""
+    """Return the server's message in an error of a library, without its context."""
     text = " ".join(text.split()).partition(" Debug source: ")[0]
     code, message = (one.search(text) for one in (_CODE, _MESSAGE))
     if code is None:
@@ -134,17 +134,17 @@ def _by_obstore(scheme: str) -> Any:
         from obstore.fsspec import FsspecStore
     except ImportError:
         return None
-    # Not by its `register`: that would replace what the program has chosen.
+    # Not by its `register`, which would replace the program's own choice.
     kind = type("ObjectStore", (FsspecStore,), {"protocol": scheme})
     return kind(scheme)
 
 
 def listed(address: str, progress: Progress) -> KeyIndex:
-    """Return the objects that an address names: one, all of a pattern, or of a folder.
+    """Return the objects of an address: one, or all of a pattern or of a folder.
 
     Raises:
-        RecordsError: there is none, the store cannot be listed, or the address has a
-            secret in it.
+        RecordsError: there are none, the store cannot be listed, or the address
+            contains a secret.
     """
     _refuse_secrets(address)
     base = fixed_part(address).rpartition("/")[0] + "/"
@@ -168,9 +168,9 @@ def listed(address: str, progress: Progress) -> KeyIndex:
 
 
 def _rows(way: LibraryWay, address: str) -> dict[str, Mapping[str, Any]]:
-    """Return what is known of each object, by its key."""
+    """Return the attributes of each object, by its key."""
     files = way.files
-    root = files._strip_protocol(way.name).rstrip("/")  # the library has no other name
+    root = files._strip_protocol(way.name).rstrip("/")  # no public function does this
     if is_pattern(address):
         found = files.glob(address, detail=True)
     elif address.endswith("/"):

@@ -1,4 +1,4 @@
-"""Opening the Records of a store: its index, from the store or as it was saved here."""
+"""Opening the Records of a store: its index is read from the store or a saved copy."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def open_store(
 ) -> tuple[RecordIndex, bool]:
     """Return the index of a store, and whether it was read or made now.
 
-    The columns are those of `index.keys`.
+    Its columns are in `index.keys`.
 
     Raises:
         RecordsError: the store cannot be read.
@@ -88,7 +88,7 @@ def open_store(
 
 
 def _part_of(name: str) -> tuple[str, str]:
-    """Return an address, and the part of each file that it names; "": none."""
+    """Split an address into the store and the part of each file; "": no part."""
     found = _PART.fullmatch(name)
     return (name, "") if found is None else (found[1] + (found[3] or ""), found[2])
 
@@ -105,9 +105,9 @@ def _told_listed(progress: Progress, found: int) -> None:
 def _found_in_bucket(
     address: StoreAddress, environ: Mapping[str, str], progress: Progress
 ) -> KeyIndex:
-    """Return the objects that a path of a bucket names: one, or all of a pattern.
+    """Return the objects of a path in a bucket: one, or all of a pattern.
 
-    Keys in it are whole: its address is the bucket's.
+    Its address is that of the bucket, and its keys are complete.
     """
     whole = replace(address.with_index(None), path="")
     with closing(_bucket_client(whole, environ)) as client:
@@ -123,12 +123,12 @@ def _found_in_bucket(
 
 
 def _found_by_http(address: StoreAddress, environ: Mapping[str, str]) -> KeyIndex:
-    """Return the object at an address, by a request for its head.
+    """Return the object at an address, found by a HEAD request.
 
     Raises:
-        RecordsError: the server does not say how long it is.
+        RecordsError: the request fails, or the server does not report a length.
     """
-    # Readers import this file as well, and the library takes longer than they do.
+    # Imported here: readers import this file too, and the library starts slowly.
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
@@ -163,7 +163,7 @@ def _packed(
     *,
     fresh: bool,
 ) -> tuple[RecordIndex, bool]:
-    """Return the index of packed objects: as it was saved, if they are the same."""
+    """Return the index of packed objects: the saved one if they are unchanged."""
     saved = SavedRecordIndexes.of(environ)
     name = f"{keys.store} {keys.digest()} {part}".rstrip()
     if not fresh and (found := saved.load(name)) is not None:
@@ -184,10 +184,10 @@ def _bucket_client(address: StoreAddress, environ: Mapping[str, str]) -> S3Clien
 def client_of(
     address: StoreAddress, environ: Mapping[str, str] = os.environ
 ) -> RedisClient | S3Client | CassandraClient:
-    """Return what lists and writes a store, by a library that is loaded now.
+    """Return a client that lists and writes a store, by a library that is loaded now.
 
     Raises:
-        RecordsError: the library is not installed, or the store refuses.
+        RecordsError: the library is not installed, or the store refuses access.
     """
     if address.kind == "redis":
         from monarch.records.stores.redis_client import RedisClient
@@ -205,7 +205,7 @@ def client_of(
 def _kept(
     address: StoreAddress, name: str, environ: Mapping[str, str], *, fresh: bool
 ) -> tuple[KeyIndex, bool]:
-    """Return the index that the store keeps, copied here if it was not yet."""
+    """Return the index in the store, from a local copy that is made if missing."""
     store = str(address)
     folder = state_directory(environ) / "records"
     files = KeptFiles(folder, _SUFFIX, FILES_MAX, BYTES_MAX)
@@ -221,7 +221,7 @@ def _kept(
 
 
 def _copied(waiter: Waiter, kept: KeptIndex, files: KeptFiles, file: Path) -> KeyIndex:
-    """Copy an index from the store to a file, or else to memory."""
+    """Copy an index from the store to a file, or to memory if that fails."""
     content = fetch_kept(waiter, kept)
     try:
         files.make_folder()

@@ -23,11 +23,11 @@ from monarch.records.stores.exchange import Wanted
 from monarch.records.stores.source import Waiter
 
 WINDOW_BYTES: Final = 16 << 20
-"""Headers that lie close are read with all that is between them: a round trip for each
-would take longer than the bytes do."""
+"""Headers that lie close are read with all bytes between them: a round trip for each
+would take longer."""
 REQUEST_BYTES: Final = 4 << 20
 FILE_BYTES: Final = 1 << 18
-"""What a library reads of its own format is read in such pieces."""
+"""Piece size of the reads of a library that reads its own format."""
 INDEXED_AT_ONCE: Final = 8
 
 
@@ -35,7 +35,7 @@ class StoreReader(HeaderReader):
     """An object of a store, read as HeaderReader reads a file.
 
     Args:
-        number: of the object in the index.
+        number: number of the object in the index.
     """
 
     window_bytes = WINDOW_BYTES
@@ -57,13 +57,13 @@ class StoreReader(HeaderReader):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Keep the connections: they are the waiter's."""
+        """Keep the connections, which belong to the waiter."""
 
     def fresh(self, offset: int, length: int) -> bytes:
-        """Return bytes that are read now, several requests at once.
+        """Read bytes from the store by parallel requests, and return them.
 
         Raises:
-            RecordsError: they cannot be read, or the object was changed.
+            RecordsError: they cannot be read, or the object has changed.
         """
         end = min(offset + length, self.size)
         key = self._keys.key(self._number)
@@ -78,32 +78,32 @@ class StoreReader(HeaderReader):
         return found
 
     def check_unchanged(self) -> None:
-        """Do nothing: each range came with the identity of the object."""
+        """Do nothing: each read checks the identity of the object."""
 
 
 class _Ranges(io.RawIOBase):
-    """An object of a store as an open file, for a library that reads its own format."""
+    """An object of a store as an open file, for a library that parses its format."""
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
         self._at = 0
 
     def readable(self) -> bool:
-        """Return that it is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return that it is."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place."""
+        """Set the offset of the next read, and return it."""
         begins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._reader.size}
         self._at = begins[whence] + offset
         return self._at
 
     def readinto(self, place: Any) -> int:
-        """Read what fits into a place; return how much that was."""
+        """Fill a buffer; return the number of bytes, which is lower at the end."""
         found = self._reader.fresh(self._at, len(place))
         place[: len(found)] = found
         self._at += len(found)
@@ -111,10 +111,10 @@ class _Ranges(io.RawIOBase):
 
 
 def matching(keys: KeyIndex, pattern: str) -> KeyIndex:
-    """Return the objects whose keys match a pattern, as those of a shell do.
+    """Return the objects whose keys match a shell pattern.
 
     Raises:
-        RecordsError: none does.
+        RecordsError: none matches.
     """
     names = [key.decode(errors="surrogateescape") for key in keys.keys()]  # noqa: SIM118
     rows = [n for n, name in enumerate(names) if fnmatch.fnmatchcase(name, pattern)]
@@ -129,13 +129,13 @@ def index_packed(
     progress: Callable[[int, int], None] = lambda done, count: None,
     part: str = "",
 ) -> RecordIndex:
-    """Return the index of the Records in some objects, which are files of one format.
+    """Return the index of the Records in objects that are files of one format.
 
     Args:
-        part: of each file, such as a dataset of HDF5.
+        part: the part of each file, such as a dataset of HDF5.
 
     Raises:
-        RecordsError: one cannot be read, or is of no known format, or of another one.
+        RecordsError: one cannot be read, or its format is unknown or another one.
     """
     done: list[RecordIndex] = []
     with ThreadPoolExecutor(INDEXED_AT_ONCE, "index") as pool:
@@ -167,7 +167,7 @@ def _index_one(waiter: Waiter, keys: KeyIndex, part: str, number: int) -> Record
 
 
 def _joined(indexes: Sequence[RecordIndex], keys: KeyIndex) -> RecordIndex:
-    """Return the index of all objects; the Records of one follow those before it."""
+    """Return the index of all objects, with their Records in the order of objects."""
     first = indexes[0]
     parts = []
     for number, index in enumerate(indexes):

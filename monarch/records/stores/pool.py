@@ -1,4 +1,4 @@
-"""The connections to the servers of a store, and which of them is asked next."""
+"""The connections to the servers of a store, and the choice of one for a request."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from monarch.records.stores.ways import Fetch, Way
 
 PAUSE_S: Final = 0.05
 AWAY_PAUSE_MAX_S: Final = 0.5
-"""The longest pause before a server that is away is tried again: so late, at most, is
-its return noticed."""
+"""The longest pause before a retry of an unreachable server, and so the longest delay
+until its return is detected."""
 ROW: Final = 16
-"""So many requests in a row go to one connection: each sent packet and each look for
-the best connection costs more than a request does."""
+"""Consecutive requests on one connection: each sent packet and each choice of the best
+connection costs more than a request."""
 PROBE_S: Final = 0.1
-"""Between two questions who has replaced a server of a cluster."""
+"""Interval between requests for the replacement of a server of a cluster."""
 DOWN_S: Final = 30.0
-"""A store that has answered before may be away for so long."""
+"""Time for which a store that has answered before may be unreachable."""
 FAILURES_MAX: Final = 4
-"""Of one that has never answered, so many connections may fail."""
+"""Failed connections until a store that has never answered is given up."""
 
 
 class Pool:
     """The connections to one server.
 
     Attributes:
-        failures: connections in a row that have not been greeted.
-        failing_since_s: when the first of these failed.
-        not_before_s: until then no other connection begins.
-        served: requests that it has answered well.
-        probed_s: when another server was last asked for the replacement of this one.
+        failures: consecutive connections whose greeting has failed.
+        failing_since_s: time at which the first of these failed.
+        not_before_s: time before which no other connection begins.
+        served: requests that it has completed.
+        probed_s: time of the last request for its replacement to another server.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -59,18 +59,18 @@ class Pool:
         return f"<Pool of {len(self)} connections to {self.endpoint}>"
 
     def __len__(self) -> int:
-        """Return how many connections there are."""
+        """Return the number of connections."""
         return len(self._connections)
 
     @property
     def beginning(self) -> int:
-        """How many connections have not been greeted yet."""
+        """Number of connections whose greeting is not complete yet."""
         return len(self._beginning)
 
     def take(self) -> Connection | None:
-        """Return a connection that takes one more request, and must get it.
+        """Return a connection for one more request, which the caller must send on it.
 
-        None: all are full. The one with the least to do gets some in a row.
+        None: all are full. The least loaded connection gets several requests in a row.
         """
         last = self._last
         if last is not None and self._left and last.can_ask:
@@ -85,7 +85,7 @@ class Pool:
         return last
 
     def take_more(self, most: int) -> int:
-        """Return how many more requests the connection that was taken last must get."""
+        """Return how many more requests the last taken connection must get."""
         if self._last is None:
             return 0
         exchange = self._last.exchange
@@ -94,7 +94,7 @@ class Pool:
         return count
 
     def take_other(self, than: Connection | None) -> Connection | None:
-        """Return the connection with the least to do beside one, as `take` does."""
+        """Return the least loaded connection except one, on the terms of `take`."""
         free = [one for one in self._connections if one.can_ask and one is not than]
         found = min(free, key=lambda one: one.exchange.load, default=None)
         if found is not None:
@@ -102,7 +102,7 @@ class Pool:
         return found
 
     def note(self, connection: Connection) -> None:
-        """Note that a connection has more or less to do than before."""
+        """Update the state of a connection after its load has changed."""
         if connection.is_open:
             self.failures = 0
             self._beginning.pop(connection, None)
@@ -112,10 +112,11 @@ class Pool:
             self._idle.pop(connection, None)
 
     def connect(self, talk: Talk) -> Connection:
-        """Begin a connection, to each address of the server in turn.
+        """Begin a connection; each call uses the next address of the server.
 
         Raises:
-            ConnectionLostError: the name is not known, or the server refuses at once.
+            ConnectionLostError: the host cannot be resolved, or the connection fails
+                immediately.
         """
         connection = Connection(self.endpoint, self._address(), talk)
         self._connections[connection] = None
@@ -124,7 +125,7 @@ class Pool:
         return connection
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         del self._connections[connection]
         self._idle.pop(connection, None)
         self._beginning.pop(connection, None)
@@ -156,7 +157,7 @@ class Pools:
         return f"<Pools {[*self._pools.values()]}>"
 
     def __len__(self) -> int:
-        """Return how many servers are known."""
+        """Return the number of known servers."""
         return len(self._pools)
 
     def of(self, endpoint: Endpoint) -> Pool:
@@ -166,13 +167,14 @@ class Pools:
         return self._pools[endpoint]
 
     def served(self) -> dict[str, int]:
-        """Return how many requests each server has answered, by its address."""
+        """Return the number of requests that each server has answered, by address."""
         return {str(one): pool.served for one, pool in self._pools.items()}
 
     def best_for(self, fetch: Fetch, now_s: float) -> Pool | None:
-        """Return the connections to the best server that can be reached.
+        """Return the connections to the best reachable server.
 
-        None: it is away, and others were asked for its replacement a moment ago.
+        None: the key's server is down, and another one was asked for its replacement
+        within the last PROBE_S.
         """
         if fetch.endpoint is not None:
             pool = self.of(fetch.endpoint)
@@ -195,9 +197,9 @@ class Pools:
         return next((pool for pool in pools if not pool.failures), best)
 
     def other_for(self, fetch: Fetch, than: Connection) -> Connection | None:
-        """Return a connection that may answer sooner, of another server if one can.
+        """Return another connection for a request, of another server if possible.
 
-        It must get the request, see `Pool.take`.
+        The caller must send the request on it, see `Pool.take`.
         """
         endpoints = self._way.endpoints(fetch.wanted.key)
         others = endpoints if self._way.has_copies else ()
@@ -222,7 +224,7 @@ class Pools:
         pool.not_before_s = now_s + self._chance.uniform(0, most_s)
 
     def to_be_tried(self, now_s: float) -> list[Pool]:
-        """Return the servers that failed and may be connected to again."""
+        """Return the failed servers whose pause before a new connection is over."""
         return [
             pool
             for pool in self._pools.values()
@@ -230,9 +232,9 @@ class Pools:
         ]
 
     def are_given_up(self, now_s: float) -> bool:
-        """Return whether no server can be reached for too long.
+        """Return whether all servers have been unreachable for too long.
 
-        A store that has never answered is soon given up: its address is wrong, perhaps.
+        A store that has never answered is given up early: its address may be wrong.
         """
         if any(pool.served for pool in self._pools.values()):
             return all(

@@ -1,7 +1,7 @@
-"""Redis as a store: its servers, and which of a cluster has a key.
+"""Redis as a store: its servers, and the server of each key in a cluster.
 
-Source: "Redis cluster specification": a key belongs to slot CRC16(key) mod 16384, of
-which only the part in the first braces counts, if there is one.
+Source: "Redis cluster specification": a key belongs to slot CRC16(key) mod 16384. If
+the key has a part in braces, only the first such part is hashed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def slot_of(key: bytes) -> int:
 
 
 class RedisWay:
-    """How one Redis server, or a cluster, is reached.
+    """Access to one Redis server, or to a cluster.
 
     Args:
-        slots: of a cluster, rows of first slot, last slot and its servers, the master
-            first, as `[[HOST, PORT], ...]`; empty: it is none, or is not known.
+        slots: slots of a cluster: rows of first slot, last slot and servers, the master
+            first, as `[[HOST, PORT], ...]`; empty: no cluster, or an unknown one.
 
     Raises:
         RecordsError: the address cannot be used.
@@ -76,23 +76,23 @@ class RedisWay:
             return self._endpoints
         group = int(self._group_of_slot[slot_of(key)])
         first = self._groups[group] if group >= 0 else []
-        # Where the key's own servers are away, any other knows who has replaced them.
+        # If the key's own servers are down, any other one can name their replacement.
         return [*first, *(one[0] for one in self._groups if one is not first)]
 
     @property
     def has_copies(self) -> bool:
-        """Whether all servers have all keys, which in a cluster they have not."""
+        """Whether all servers have all keys, which is not so in a cluster."""
         return not self._groups
 
     def begin(self, endpoint: Endpoint) -> Talk:
-        """Return how a conversation with a server begins."""
+        """Return a function that begins a conversation with a server."""
         login = self._logins.current()
         return lambda _: RespExchange(
             user=login.user, password=login.password, database=self._database
         )
 
     def moved(self, failure: Failure, *, is_away: bool) -> Endpoint | None:
-        """Learn which server has a slot now, or all slots of one that is away."""
+        """Record the new server of a slot, or of all slots of an unreachable server."""
         host, _, port = failure.target.rpartition(":")
         if not port.isdecimal():
             return None
@@ -103,7 +103,7 @@ class RedisWay:
         return found
 
     def advice(self, fault: Fault) -> str:
-        """Return what the user can do about a fault."""
+        """Return advice to the user on a fault; "": none."""
         if fault is Fault.DENIED:
             return f"set {PASSWORD_FILE} to a file with the password"
         if fault in (Fault.MISSING, Fault.CHANGED):

@@ -1,4 +1,4 @@
-"""What needs no speed in Redis, by the library redis-py: writing, listing, topology."""
+"""The slower operations on Redis, by the library redis-py: write, list, topology."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class RedisClient:
     """A client of one Redis server, or of a cluster.
 
     Attributes:
-        address: without the name of an index.
+        address: the address without the name of an index.
         details: `slots` of a cluster, see `RedisWay`.
 
     Raises:
-        RecordsError: the library is not installed, or the server refuses.
+        RecordsError: the library is not installed, or the server refuses access.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class RedisClient:
     ) -> None:
         self.address = str(address)
         self._name = self.address
-        address.endpoints()  # the library would try a wrong certificate again and again
+        address.endpoints()  # the library would retry with a wrong certificate
         self._client = _client_of(address, environ)
         self.details: dict[str, Any] = {}
         with self._told():
@@ -59,7 +59,7 @@ class RedisClient:
         """Write objects in one pipeline.
 
         Raises:
-            RecordsError: the server does not take them.
+            RecordsError: the server rejects them.
         """
         with self._told():
             pipe = self._client.pipeline(**self._plain)
@@ -68,7 +68,7 @@ class RedisClient:
             pipe.execute()
 
     def read(self, key: bytes) -> bytes | None:
-        """Return an object; None: there is none.
+        """Return an object; None: no such object.
 
         Raises:
             RecordsError: the server does not answer.
@@ -78,7 +78,7 @@ class RedisClient:
             return found
 
     def remove(self, keys: Sequence[bytes]) -> None:
-        """Remove objects, as far as they are there.
+        """Remove objects; missing ones are ignored.
 
         Raises:
             RecordsError: the server does not remove them.
@@ -118,14 +118,14 @@ class RedisClient:
     def indexed(
         self, keys: Sequence[bytes], lengths: Sequence[int], checksums: Sequence[bytes]
     ) -> KeyIndex:
-        """Return an index of objects that were written, by their checksums."""
+        """Return an index of written objects, with their checksums."""
         raw = np.frombuffer(b"".join(checksums), f"V{IDENTITY_BYTES}")
         more = {"identities": raw, "details": self.details}
         return KeyIndex.of(self.address, keys, lengths, **more)
 
     @property
     def _plain(self) -> dict[str, Any]:
-        """Options of pipelines: no transactions, which a cluster has none of."""
+        """Options of pipelines without transactions; a cluster never has any."""
         return {} if self._is_cluster else {"transaction": False}
 
     def _lengths(self, keys: Sequence[bytes]) -> Iterator[int]:
@@ -136,7 +136,7 @@ class RedisClient:
             yield from pipe.execute()
 
     def _slots(self) -> list[Any]:
-        """Return which servers have which slots, the master first."""
+        """Return the servers of each range of slots, the master first."""
         found = self._client.cluster_slots()
         return [
             [first, last, [list(map(_text, row["primary"][:2])), *_replicas(row)]]
@@ -145,17 +145,17 @@ class RedisClient:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Report the errors of the library in one line.
+        """Turn the errors of the library into one-line errors.
 
         Raises:
-            RecordsError: for each of them.
+            RecordsError: the library raised an error.
         """
         import redis
 
         try:
             yield
         except redis.exceptions.RedisError as error:
-            # Before it, the library quotes the command and the value.
+            # The library quotes the command and the value before this text.
             told = " ".join(str(error).split()).rpartition(_QUOTED)[2]
             is_denied = isinstance(error, redis.exceptions.AuthenticationError)
             hint = f"; set {PASSWORD_FILE} to a file with the password"

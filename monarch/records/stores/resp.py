@@ -1,7 +1,7 @@
-"""Redis and its kin: GET and GETRANGE by RESP2, in pipelines.
+"""Redis and compatible servers: GET and GETRANGE by RESP2, in pipelines.
 
 Source: "Redis serialization protocol specification", RESP2. Each request is an array of
-bulk strings; a value comes as one bulk string, an error as a line that begins with '-'.
+bulk strings; a value is one bulk string, an error is a line that begins with '-'.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from monarch.records.stores.exchange import (
 )
 
 BULK_BYTES_MAX: Final = 512 << 20
-"""The longest value that Redis has."""
+"""The longest value of Redis."""
 
-# What the first word of an error means; other errors are final.
+# Faults by the first word of an error; other errors are final.
 _NO_LONGER: Final = b"-NOAUTH"
 _FAULTS: Final = {
     b"BUSY": Fault.BUSY,
@@ -40,7 +40,7 @@ _BULK: Final = ord("$")
 
 
 def command(*words: bytes) -> bytes:
-    """Return a command as RESP2 has it."""
+    """Return a command in RESP2."""
     parts = [b"*%d\r\n" % len(words)]
     parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
     return b"".join(parts)
@@ -50,9 +50,9 @@ class RespExchange(Replies):
     """A conversation with one Redis server.
 
     Args:
-        user: of an access control list; "": the default user.
-        password: "": none.
-        capacity: how many requests may be in flight.
+        user: user of an access control list; "": the default user.
+        password: password; "": none.
+        capacity: maximum requests in flight.
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class RespExchange(Replies):
 
     @property
     def ready(self) -> bool:
-        """Whether the greeting has been answered."""
+        """Whether the greeting is complete."""
         return not self._unanswered
 
     @property
     def load(self) -> int:
-        """How many requests are in flight."""
+        """Number of requests in flight."""
         return len(self._requests)
 
     def greeting(self) -> bytes:
-        """Return what is sent first."""
+        """Return the first bytes to send."""
         return b"".join(self._greetings)
 
     def request(self, number: int, wanted: Wanted, place: memoryview | None) -> bytes:
@@ -103,7 +103,7 @@ class RespExchange(Replies):
         return _get(wanted)
 
     def abandon(self, number: int) -> None:
-        """Let a payload go nowhere."""
+        """Discard the payload of a request."""
         if self._requests.abandon(number) and self._in_payload:
             self._target = None
             self._inbox.discard()
@@ -113,10 +113,10 @@ class RespExchange(Replies):
         return self._requests.numbers()
 
     def advance(self, count: int) -> bytes:
-        """Take in received bytes; there is never anything to send because of them.
+        """Process received bytes; the response is always empty.
 
         Raises:
-            ExchangeError: what came is no reply.
+            ExchangeError: the received bytes are no valid reply.
         """
         self._inbox.add(count)
         while self._end_payload() if self._in_payload else self._take_reply():
@@ -124,15 +124,15 @@ class RespExchange(Replies):
         return b""
 
     def _take_reply(self) -> bool:
-        """Take in a reply, or its first line; return whether that was there."""
+        """Process a reply, or its first line; return whether that was complete."""
         if not self._unanswered:
             self._take_whole()
         return self._begin_reply()
 
     def _take_whole(self) -> None:
-        """Take in values that came whole for places as long as they are.
+        """Process complete values whose places have the same length.
 
-        The same is done by `_begin_reply` and `_end_payload`, in six calls for each.
+        `_begin_reply` and `_end_payload` do the same with six calls for each value.
         """
         slots, done = self._requests.slots, self.done
         received, view, begin, end = self._inbox.received()
@@ -155,7 +155,7 @@ class RespExchange(Replies):
         self._inbox.skip_to(begin)
 
     def _end_payload(self) -> bool:
-        """Go on with a payload; return whether it is complete, with its end."""
+        """Continue a payload; return whether it is complete, including its end."""
         inbox = self._inbox
         if not inbox.filled():
             return False
@@ -174,7 +174,7 @@ class RespExchange(Replies):
         return True
 
     def _begin_reply(self) -> bool:
-        """Take in the first line of a reply; return whether it was there."""
+        """Process the first line of a reply; return whether it was complete."""
         line = self._inbox.line()
         if line is None:
             return False
@@ -215,7 +215,7 @@ class RespExchange(Replies):
     def _take_error(self, line: bytes) -> None:
         fault, text, target = _fault_of(line)
         if line.startswith(_NO_LONGER) and self._is_known:
-            # The password was changed since: the next connection reads it anew.
+            # The password has changed: the next connection rereads it.
             fault, self.ended = Fault.FAILED, True
         self._fail(fault, text, target)
 
@@ -243,7 +243,7 @@ def _length_of(line: bytes) -> int:
 
 
 def _fault_of(line: bytes) -> tuple[Fault, str, str]:
-    """Return what an error means, its text, and where the object is instead."""
+    """Return the fault of an error, its text, and the server that has the object."""
     words = line[1:].split(b" ")
     fault = _FAULTS.get(words[0], Fault.REFUSED)
     target = ""

@@ -1,7 +1,7 @@
-"""Buckets of S3 and its kin, and objects of any HTTP server: how they are reached.
+"""Access to buckets of S3 and compatible servers, and to objects of any HTTP server.
 
-A bucket at AWS is a host of its own; behind another endpoint it is the first part of
-the path ("Virtual hosting of general purpose buckets", Amazon S3 User Guide).
+A bucket at AWS has its own host name; at other endpoints it is the first part of the
+path ("Virtual hosting of general purpose buckets", Amazon S3 User Guide).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _MISSING: Final = "needs the library botocore: pip install 'monarch-staging[s3]'"
 
 Keys = Callable[[], Credentials | None]
-"""Returns what signs requests now; None: they are anonymous."""
+"""Returns the current credentials; None: requests are anonymous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Where a bucket is.
+    """The location of a bucket.
 
     Attributes:
-        url: of the endpoint; "": that of AWS in the region.
+        url: URL of the endpoint; "": AWS in the region.
     """
 
     name: str
@@ -60,10 +60,10 @@ class Bucket:
         )
 
     def check(self) -> None:
-        """Refuse an endpoint that is no URL.
+        """Reject an endpoint that is no URL.
 
         Raises:
-            RecordsError: it is none.
+            RecordsError: the endpoint is no URL.
         """
         parts = urlsplit(self.url)
         if self.url and (parts.scheme not in ("http", "https") or not parts.hostname):
@@ -71,7 +71,7 @@ class Bucket:
             raise RecordsError(f"s3://{self.name}: {text}")
 
     def place(self) -> tuple[str, str, bool]:
-        """Return the host with its port, the prefix of paths, and whether TLS is used.
+        """Return the host and port, the prefix of paths, and whether TLS is used.
 
         Raises:
             RecordsError: the endpoint is no URL.
@@ -85,9 +85,9 @@ class Bucket:
 
 
 class HttpWay:
-    """How a bucket, or a server of files, is reached by HTTP.
+    """Access by HTTP to a bucket or a file server.
 
-    Keys are what follows the path of the address.
+    Keys are relative to the path of the address.
 
     Raises:
         RecordsError: the address cannot be used, or credentials are missing.
@@ -129,15 +129,15 @@ class HttpWay:
         return self._endpoints
 
     def begin(self, endpoint: Endpoint) -> Talk:
-        """Return how a conversation with the server begins."""
+        """Return a function that begins a conversation with the server."""
         return lambda _: HttpExchange(self._host, self._prefix, self._sign, self._tags)
 
     def moved(self, failure: Failure, *, is_away: bool) -> Endpoint | None:
-        """Follow no redirection: it would have to be signed for another region."""
+        """Return None: a redirected request would need another region's signature."""
         return None
 
     def advice(self, fault: Fault) -> str:
-        """Return what the user can do about a fault."""
+        """Return advice to the user on a fault; "": none."""
         if fault is Fault.DENIED:
             return (
                 f"check {_KEY} and {_SECRET}, or the profile, what they may read, and "
@@ -153,7 +153,7 @@ class HttpWay:
 
 
 def signer(keys: Keys, region: str) -> Signer:
-    """Return what signs requests by the keys of now."""
+    """Return a function that signs requests with the current keys."""
     kept: list[SigV4] = []
 
     def sign(path: str, headers: Headers) -> Headers:
@@ -168,13 +168,13 @@ def signer(keys: Keys, region: str) -> Signer:
 
 
 def keys_of(address: StoreAddress, environ: Mapping[str, str]) -> Keys | None:
-    """Return what gives the keys of a bucket; None: it is read without.
+    """Return a function that returns the keys of a bucket; None: it needs no keys.
 
-    Keys in the environment need no library. All others are found, and replaced before
-    they end, by botocore: profiles, processes, web identities, instances.
+    Keys in the environment need no library. All others are found by botocore, and
+    replaced before they expire: profiles, processes, web identities, instances.
 
     Raises:
-        RecordsError: there are none.
+        RecordsError: no keys are found.
     """
     if "anonymous" in address.options:
         return None

@@ -1,4 +1,4 @@
-"""What needs no speed in S3, by the library botocore: listing and writing."""
+"""The slower operations on S3, by the library botocore: listing and writing."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Row = tuple[str, int, str]
 class S3Client:
     """A client of a bucket.
 
-    Keys are what follows the path of the address.
+    Keys are relative to the path of the address.
 
     Attributes:
-        address: without the name of an index.
+        address: the address without the name of an index.
 
     Raises:
         RecordsError: the library is not installed, or keys are missing.
@@ -61,16 +61,16 @@ class S3Client:
         self._client.close()
 
     def write(self, objects: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write objects, several at once.
+        """Write objects, several at the same time.
 
         Raises:
-            RecordsError: the bucket does not take them.
+            RecordsError: the bucket rejects them.
         """
         with self._told():
             list(self._pool.map(self._put, objects))
 
     def read(self, key: bytes) -> bytes | None:
-        """Return an object; None: there is none.
+        """Return an object; None: no such object.
 
         Raises:
             RecordsError: it cannot be read.
@@ -90,7 +90,7 @@ class S3Client:
             return body
 
     def remove(self, keys: Sequence[bytes]) -> None:
-        """Remove objects, as far as they are there.
+        """Remove objects; missing ones are ignored.
 
         Raises:
             RecordsError: the bucket does not remove them.
@@ -104,10 +104,10 @@ class S3Client:
     def listed(self, progress: Callable[[int], None] = lambda found: None) -> KeyIndex:
         """Return an index of all objects below the prefix, in the order of their keys.
 
-        What has prefixes of its own is listed by several threads.
+        Several threads list nested prefixes.
 
         Raises:
-            RecordsError: the bucket cannot be listed, or nothing is there.
+            RecordsError: the bucket cannot be listed, or has no objects there.
         """
         return self.listed_at("", progress)
 
@@ -117,7 +117,7 @@ class S3Client:
         """Return an index of the objects whose keys begin with a prefix.
 
         Raises:
-            RecordsError: the bucket cannot be listed, or nothing is there.
+            RecordsError: the bucket cannot be listed, or has no such objects.
         """
         rows = sorted(self._rows(self._prefix + prefix, progress))
         if not rows:
@@ -143,7 +143,7 @@ class S3Client:
         return rows
 
     def _level(self, prefix: str, take: Callable[[list[Row]], None]) -> list[str]:
-        """List what lies at a prefix, and return the prefixes below it."""
+        """List the objects directly below a prefix; return the prefixes below it."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket.name, Prefix=prefix, Delimiter="/"
         )
@@ -161,10 +161,10 @@ class S3Client:
     def indexed(
         self, keys: Sequence[bytes], lengths: Sequence[int], checksums: Sequence[bytes]
     ) -> KeyIndex:
-        """Return an index of objects that were written, by their ETags.
+        """Return an index of written objects, with their ETags.
 
         Raises:
-            RecordsError: one is not there as it was written.
+            RecordsError: an object in the bucket differs from the written one.
         """
         name = keys[0].partition(b"/")[0].decode() + "/" if keys else ""
         found = {row[0]: row for row in self._rows(self._prefix + name)}
@@ -198,10 +198,10 @@ class S3Client:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Report the errors of the library in one line.
+        """Turn the errors of the library into one-line errors.
 
         Raises:
-            RecordsError: for each of them.
+            RecordsError: the library raised an error, or is not installed.
         """
         try:
             import botocore.exceptions
@@ -242,7 +242,7 @@ def _client_of(address: StoreAddress, bucket: Bucket) -> Any:
 
 
 def _is_record(key: str) -> bool:
-    """Return whether a key is no folder, and no part of an index."""
+    """Return whether a key is neither a folder nor a part of an index."""
     return not key.endswith("/") and PREFIX not in key
 
 

@@ -19,10 +19,10 @@ _END: Final = "aws4_request"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What signs requests; it is not shown.
+    """Keys for signing requests; `repr` omits the secret and the token.
 
     Attributes:
-        token: of temporary credentials; "": none.
+        token: session token of temporary credentials; "": none.
     """
 
     key: str
@@ -31,13 +31,13 @@ class Credentials:
 
 
 class Request(NamedTuple):
-    """What is signed.
+    """A request to sign.
 
     Attributes:
-        path: quoted, as it is sent.
-        query: quoted and in the order of its names.
-        headers: those that are sent, Host among them.
-        digest: of the body, in hexadecimal.
+        path: quoted, as sent.
+        query: quoted, in the order of its names.
+        headers: headers that are sent, including Host.
+        digest: digest of the body, in hexadecimal.
     """
 
     method: str
@@ -51,7 +51,7 @@ class Request(NamedTuple):
 class SigV4:
     """Signs requests to one service of one region.
 
-    The key of a day is derived once, as it costs four digests.
+    The key of a day is derived only once, as that costs four digests.
     """
 
     credentials: Credentials
@@ -73,7 +73,7 @@ class SigV4:
         names = ";".join(sorted(signed))
         lines = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
         canonical = "\n".join(
-            (*request[:3], lines, names, request.digest)  # lines end with one, too
+            (*request[:3], lines, names, request.digest)  # lines end with a newline
         )
         scope = f"{stamp[:8]}/{self.region}/{self.service}/{_END}"
         hashed = hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Records of a store as a source: what asks for them, and how the store is reached."""
+"""Records of a store as a source: blocking fetches, and access to the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BYTES_MAX: Final = 256 << 20
 
 
 class Waiter:
-    """Fetches from a store, and waits for it; several threads may ask at once."""
+    """Fetches from a store and waits for the payloads; thread-safe."""
 
     def __init__(self, way: Way | LibraryWay) -> None:
         window = Window(_AT_ONCE, _AT_ONCE, _BYTES_MAX)
@@ -82,11 +82,11 @@ class StoreSource:
         return f"<StoreSource {self.index!r}>"
 
     def __reduce__(self) -> tuple[type[StoreSource], tuple[RecordIndex]]:
-        """Return how another process makes the same source; it connects itself."""
+        """Return how another process makes this source; it connects itself."""
         return StoreSource, (self.index,)
 
     def way(self) -> Way | LibraryWay:
-        """Return how the store is reached, with the secrets of now.
+        """Return access to the store, with the current secrets.
 
         Raises:
             RecordsError: the secrets cannot be read.
@@ -97,7 +97,7 @@ class StoreSource:
         """Return the bytes of some ranges.
 
         Raises:
-            RecordsError: one cannot be read, or was changed.
+            RecordsError: one cannot be read, or has changed.
         """
         with self._lock:
             if self._waiter is None:
@@ -130,11 +130,11 @@ class StoreSource:
 
 
 def fetcher_of(way: Way | LibraryWay, window: Window, ended: Ended) -> Fetching:
-    """Return what fetches from a store, in threads of its own.
+    """Return a fetcher of a store, with its own threads.
 
     Args:
-        window: how many requests are in flight.
-        ended: takes those that have ended; any thread calls it.
+        window: limit of the requests in flight.
+        ended: called with completed requests, by any thread.
     """
     if isinstance(way, LibraryWay):
         return ThreadFetcher(way, window, ended)
@@ -144,11 +144,11 @@ def fetcher_of(way: Way | LibraryWay, window: Window, ended: Ended) -> Fetching:
 def way_of(
     store: str, details: Mapping[str, object], environ: Mapping[str, str] = os.environ
 ) -> Way | LibraryWay:
-    """Return how a store is reached.
+    """Return access to a store.
 
     Args:
-        store: its address.
-        details: of its index.
+        store: address of the store.
+        details: details of its index.
 
     Raises:
         RecordsError: the address cannot be used, or its secrets cannot be read.
@@ -156,7 +156,7 @@ def way_of(
     if is_of_library(store):
         return LibraryWay(store)
     address = StoreAddress.parse(store)
-    # Each is imported where it is needed: readers start sooner without the others.
+    # Imported on demand: readers start faster without the other kinds.
     if address.kind == "redis":
         from monarch.records.stores.redis import RedisWay
 
@@ -173,7 +173,7 @@ def way_of(
 
 
 def index_of(keys: KeyIndex) -> RecordIndex:
-    """Return the Record index of a store where each object is a Record."""
+    """Return the Record index of a store in which each object is a Record."""
     units = np.empty(len(keys), UNIT)
     units["offset"] = 0
     units["length"] = keys.lengths

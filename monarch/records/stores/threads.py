@@ -21,11 +21,11 @@ THREADS_MAX: Final = 64
 
 
 class ThreadFetcher:
-    """Fetches Records as Fetcher does, a thread for each request in flight.
+    """Fetches Records like Fetcher, with a thread for each request in flight.
 
     Args:
-        window: has the limit of requests in flight.
-        ended: takes requests that have ended; any of the threads calls it.
+        window: limit of the requests in flight.
+        ended: called with completed requests, by any of the threads.
     """
 
     hedges = 0
@@ -54,16 +54,16 @@ class ThreadFetcher:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a thread."""
+        """Number of requests that wait for a thread."""
         return self._given.qsize()
 
     def start(self, fetches: Sequence[Fetch]) -> None:
-        """Have Records fetched, in this order, after those that were given before."""
+        """Queue Records to fetch, in this order, behind earlier ones."""
         for fetch in fetches:
             self._given.put(fetch)
 
     def close(self) -> None:
-        """End the threads; what waits is not fetched any more."""
+        """End the threads; waiting requests are dropped."""
         self._ends = True
         for _ in self._threads:
             self._given.put(None)
@@ -85,7 +85,7 @@ class ThreadFetcher:
             self._ended([fetch])
 
     def _fetch(self, fetch: Fetch) -> None:
-        """Read what is wanted, several times if that fails for the moment.
+        """Read the requested range, with retries after temporary failures.
 
         Raises:
             RecordsError: it cannot be read.
@@ -101,7 +101,7 @@ class ThreadFetcher:
                 raise self._error(fetch, Fault.MISSING.value, Fault.MISSING) from error
             except PermissionError as error:
                 raise self._error(fetch, told_by(str(error)), Fault.DENIED) from error
-            except Exception as error:  # libraries raise whatever servers answer
+            except Exception as error:  # libraries raise any exception
                 if fetch.attempts >= ATTEMPTS_MAX:
                     told = f"{told_by(str(error))} ({ATTEMPTS_MAX} attempts)"
                     raise self._error(fetch, told, Fault.FAILED) from error

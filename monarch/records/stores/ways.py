@@ -1,4 +1,4 @@
-"""How a store is reached, and one Record to fetch from it."""
+"""Access to a store, and one Record to fetch from it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from monarch.records.stores.window import Delays
 
 
 class Way(Protocol):
-    """How a store is reached.
+    """Access to a store.
 
     Attributes:
-        connections_max: to one endpoint.
-        name: of the store, for messages; without secrets.
+        connections_max: maximum connections to one endpoint.
+        name: name of the store for messages, without secrets.
         checks: identities are checksums of payloads, which the client compares.
     """
 
@@ -27,23 +27,23 @@ class Way(Protocol):
 
     @property
     def has_copies(self) -> bool:
-        """Whether each of a key's servers has its object; else the first one has."""
+        """Whether all servers of a key have its object, not only the first one."""
 
     def endpoints(self, key: bytes) -> Sequence[Endpoint]:
         """Return the servers that have a key, the best one first."""
 
     def begin(self, endpoint: Endpoint) -> Talk:
-        """Return how a conversation with a server begins."""
+        """Return a function that begins a conversation with a server."""
 
     def moved(self, failure: Failure, *, is_away: bool) -> Endpoint | None:
-        """Learn from a failure of MOVED or ASKED where the object is.
+        """Return the object's server from a failure of MOVED or ASKED, and record it.
 
         Args:
-            is_away: its server cannot be reached: what it had moved as well.
+            is_away: its old server is unreachable: all of its objects have moved.
         """
 
     def advice(self, fault: Fault) -> str:
-        """Return what the user can do about a fault; "": nothing."""
+        """Return advice to the user on a fault; "": none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,13 +51,13 @@ class Fetch:
     """One Record to fetch.
 
     Attributes:
-        place: where its payload goes; None: into `found`.
-        owner: what it is a part of, for the caller.
-        number: which part, for the caller.
-        error: why the payload is missing, once it has ended.
-        found: the payload, if no destination was given.
+        place: destination of its payload; None: `found`.
+        owner: value for the caller, such as the whole that this is a part of.
+        number: value for the caller, such as the number of the part.
+        error: why the payload is missing, after completion.
+        found: the payload, if no place was given.
         endpoint: the only server to ask, if another one has named it.
-        began_s: when it was first requested; 0: not yet.
+        began_s: time of the first request; 0: not yet.
     """
 
     wanted: Wanted
@@ -72,15 +72,15 @@ class Fetch:
 
 
 Ended = Callable[[list[Fetch]], None]
-"""Takes the requests that have ended since it was called last; any thread calls it."""
+"""Called with the requests completed since the last call, by any thread."""
 
 
 @dataclass(slots=True)
 class FetchCounts:
-    """What the thread has done.
+    """Counters of a fetcher.
 
     Attributes:
-        late: requests that were sent elsewhere, as no reply came.
+        late: requests that were retried after no reply in time.
     """
 
     requests: int = 0
@@ -92,11 +92,11 @@ class FetchCounts:
 
 
 class Fetching(Protocol):
-    """What fetches Records of a store, in threads of its own.
+    """Fetches Records of a store, in its own threads.
 
     Attributes:
-        counts: what was fetched.
-        delays: how long the last replies took.
+        counts: its counters.
+        delays: delays of the last replies.
     """
 
     counts: FetchCounts
@@ -104,22 +104,22 @@ class Fetching(Protocol):
 
     @property
     def at_once(self) -> int:
-        """How many requests may be in flight now."""
+        """Maximum requests in flight now."""
 
     @property
     def waiting(self) -> int:
-        """How many requests wait to be sent."""
+        """Number of requests that wait to be sent."""
 
     @property
     def hedges(self) -> int:
-        """How many late requests were sent elsewhere as well."""
+        """Number of late requests that were also sent elsewhere."""
 
     @property
     def servers(self) -> Mapping[str, int]:
-        """How many requests each server has answered, by its address."""
+        """Number of requests that each server has answered, by its address."""
 
     def start(self, fetches: Sequence[Fetch]) -> None:
-        """Have Records fetched, in this order, after those that were given before."""
+        """Queue Records to fetch, in this order, behind earlier ones."""
 
     def close(self) -> None:
-        """End all connections; what is in flight is not fetched any more."""
+        """End all connections; requests in flight are dropped."""

@@ -1,16 +1,16 @@
-"""How many requests of a store are in flight: a window that follows the network.
+"""The window of requests in flight to a store, which adapts to the network.
 
-It begins with one batch and doubles with each round trip, until it has reached its
-limit, or a queue builds up on the way; then a few requests more or less with each round
-trip keep that queue short (Brakmo and Peterson, "TCP Vegas", 1995), fewer near what the
-way carried before a loss (Ha, Rhee and Xu, "CUBIC", 2008). The end of the
-doubling by a rising delay is HyStart's (Ha and Rhee, 2011). Time-outs, lost connections
-and a store that asks for fewer requests shrink it (AIMD: Chiu and Jain, 1989). A limit
-that the user has chosen is reached whatever the delays are: only losses shrink it.
+It begins with one batch and doubles with each round trip, until it reaches its limit or
+a queue builds up on the path. After that it changes by a few requests per round trip to
+keep that queue short (Brakmo and Peterson, "TCP Vegas", 1995), and by fewer near the
+rate that the path carried before a loss (Ha, Rhee and Xu, "CUBIC", 2008). Ending the
+doubling at a rising delay is HyStart (Ha and Rhee, 2011). Time-outs, lost connections
+and overload replies shrink the window (AIMD: Chiu and Jain, 1989). A limit chosen by
+the user is reached at any delay: only losses shrink it.
 
-Once the round trip is known, requests leave evenly over it, as a burst would overflow a
-short queue that the same requests, one after the other, never fill (Aggarwal, Savage
-and Anderson, "Understanding the Performance of TCP Pacing", 2000).
+When the round trip is known, requests are sent evenly over it: a burst would overflow a
+short queue that the same requests, sent one after the other, never fill (Aggarwal,
+Savage and Anderson, "Understanding the Performance of TCP Pacing", 2000).
 """
 
 from __future__ import annotations
@@ -20,56 +20,57 @@ from collections.abc import Sequence
 from typing import Final
 
 SHRINK: Final = 0.7
-"""What is left of the window after a loss."""
+"""Factor of the window after a loss."""
 LOSS_ROUNDS: Final = 1.5
-"""After a loss, others within so many round trips are of the same burst."""
+"""Further losses within this many round trips belong to the same burst."""
 FIRST_ROUNDS: Final = 2
-"""The first requests leave as a burst: a loss within so many round trips does not show
-what the way carries."""
+"""The first requests are sent as a burst: a loss within this many round trips does not
+show the capacity of the path."""
 SAMPLES: Final = 8
-"""The least of so many delays shows a queue: single replies may be late."""
+"""Delays whose minimum indicates a queue: single replies may be late."""
 QUEUE_MIN_S: Final = 0.004
 QUEUE_SHARE: Final = 1 / 16
 """A delay above the minimum by the larger of these indicates a queue."""
 QUIET_SHARE: Final = 1 / 4
-"""Of that, a delay above the minimum by less indicates that there is no queue."""
+"""A delay above the minimum by less than this share of that indicates no queue."""
 LATE_SHARE: Final = 1 / 4
-"""The last part of a round trip, whose least delay shows the queue at its end."""
+"""The last part of a round trip, whose minimum delay shows the queue at its end."""
 LEAST: Final = 4
 STEP_SHARE: Final = 1 / 16
-"""Of the window, by which it follows the queue in a round trip, at most."""
+"""Maximum share of the window by which the queue changes it in a round trip."""
 BELOW_SHARE: Final = 1 / 8
-"""The same, as long as it is less than nine tenths of what the way has carried."""
+"""Growth per round trip below nine tenths of the requests that the path carried."""
 NEAR_SHARE: Final = 1 / 32
-"""The same, up to eleven tenths of that."""
+"""Growth per round trip from there up to eleven tenths."""
 NEAR: Final = 0.1
 CARRIED_DECAY: Final = 0.98
-"""What the way has carried in a round trip is forgotten by this factor each."""
+"""Decay, per round trip, of the most requests that the path carried in one."""
 DELAY_LIFE_S: Final = 10.0
-"""After so long the least delay is measured anew: a way may have become longer."""
+"""Lifetime of the minimum delay, which may rise when the path changes."""
 
 PACED_MIN_S: Final = 0.005
-"""On a shorter way requests leave at once."""
+"""With a shorter round trip, requests are sent immediately."""
 PACE_FACTOR: Final = 1.25
-"""They leave faster than the window is turned over, by this: else it is never full."""
+"""Factor by which the pace exceeds the window per round trip, which would otherwise
+never be full."""
 BURST_S: Final = 0.002
-"""What could have left in this time may leave together."""
+"""Requests of this much time may be sent together."""
 AT_ONCE: Final = 1 << 30
 
 DELAYS: Final = 512
-"""How many delays are remembered."""
+"""Number of remembered delays."""
 DELAYS_MIN: Final = 64
 DEADLINE_MIN_S: Final = 1.0
 DEADLINE_FACTOR: Final = 4.0
-"""A reply that takes longer than this times the 99th percentile is not waited for."""
+"""A reply is late after this multiple of the 99th percentile."""
 _LATE_SHARE: Final = 0.99
 
 
 class Delays:
-    """How long the last replies took.
+    """The delays of the last replies.
 
     Attributes:
-        deadline_s: after so long a reply is not waited for any more; 0: too few came.
+        deadline_s: delay after which a reply is late; 0: too few replies yet.
     """
 
     def __init__(self) -> None:
@@ -81,7 +82,7 @@ class Delays:
         return f"<Delays {len(self._last)}, deadline {self.deadline_s} s>"
 
     def note(self, delays_s: Sequence[float]) -> None:
-        """Note some replies."""
+        """Add the delays of some replies."""
         self._last.extend(delays_s)
         self._left -= len(delays_s)
         if self._left <= 0:
@@ -100,8 +101,8 @@ class Window:
 
     Args:
         start: requests of the first round trip, such as a batch.
-        limit: more are never in flight.
-        bytes_max: the same for bytes, as far as lengths are known.
+        limit: maximum requests in flight.
+        bytes_max: maximum bytes in flight, as far as lengths are known.
         by_delay: a rising delay ends its growth.
     """
 
@@ -131,22 +132,21 @@ class Window:
 
     @property
     def size(self) -> int:
-        """How many requests may be in flight."""
+        """Maximum requests in flight."""
         return int(self._size)
 
     @property
     def round_trip_s(self) -> float:
-        """The least delay of a reply; 0: there was none yet."""
+        """The minimum delay of a reply; 0: no reply yet."""
         return 0.0 if self._least_s == float("inf") else self._least_s
 
     def allows(self, requests: int, size_bytes: int, next_bytes: int) -> bool:
         """Return whether one more request may be sent.
 
         Args:
-            requests: those in flight.
-            size_bytes: theirs together.
-            next_bytes: of the one more; below 0: not known. A first one is always
-                allowed.
+            requests: requests in flight; with none, one is always allowed.
+            size_bytes: their bytes.
+            next_bytes: bytes of the next request; below 0: unknown.
         """
         if not requests:
             return True
@@ -154,17 +154,17 @@ class Window:
 
     @property
     def is_paced(self) -> bool:
-        """Whether requests leave evenly.
+        """Whether requests are sent evenly.
 
-        Not on a short way, nor in a window that the user has chosen, before a loss.
+        Not with a short round trip, nor before a loss in a window chosen by the user.
         """
         has_lost = self._shrunk_until_s > 0
         return (self._by_delay or has_lost) and self.round_trip_s >= PACED_MIN_S
 
     def pace(self, now_s: float) -> int:
-        """Return how many requests may leave now, as far as the pace allows.
+        """Return how many requests the pace allows to send now.
 
-        `sent` tells how many have left.
+        The caller reports the sent ones by `sent`.
         """
         if not self.is_paced:
             return AT_ONCE
@@ -175,17 +175,17 @@ class Window:
         return int(self._credit)
 
     def sent(self, requests: int) -> None:
-        """Note that requests have left."""
+        """Note that requests were sent."""
         self._credit -= requests
 
     def replied(
         self, now_s: float, delay_s: float, count: int = 1, *, is_full: bool = True
     ) -> None:
-        """Note replies that came together.
+        """Note replies that arrived together.
 
         Args:
-            delay_s: since their requests were sent, at least.
-            is_full: the window held requests back; else a larger one helps nobody.
+            delay_s: the minimum of their delays.
+            is_full: the window held requests back; otherwise it need not grow.
         """
         self._note_delay(now_s, delay_s)
         self._round_replies += count
@@ -197,9 +197,9 @@ class Window:
             self._end_round(now_s, is_full)
 
     def lost(self, now_s: float) -> None:
-        """Note a time-out, a lost connection, or a store that is overloaded."""
+        """Note a time-out, a lost connection, or an overloaded store."""
         if now_s < self._shrunk_until_s:
-            return  # it is of the same round trip
+            return  # it belongs to the same burst
         self._doubles = self._doubles and self._rounds < FIRST_ROUNDS
         self._carried = self._most
         self._size = max(float(min(LEAST, self.limit)), self._size * SHRINK)
@@ -223,7 +223,7 @@ class Window:
     def _step(self, is_full: bool) -> float:
         """Return the share by which the window grows or shrinks after a round trip.
 
-        The queue is to be half as long as one that ends the doubling.
+        The target is a queue half as long as one that ends the doubling.
         """
         delay_s, least_s = self._round_least_s, self._least_s
         if self._by_delay and delay_s > least_s + QUIET_SHARE * self._slack_s:
