@@ -1,4 +1,4 @@
-"""Batches: the Records that one `next()` of a loader gives."""
+"""Batches: the Records that one `next()` of a loader returns."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Decode = Callable[[memoryview], Any]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the Records of batches are given as.
+    """The form in which batches return their Records.
 
     Args:
-        output: what `records` and `array` have.
-        decode: is called for each Record; None: they are given as they are.
-        details: of the index: `dtype` and `shape` if Records are arrays.
+        output: type of `records` and `array`.
+        decode: called for each Record; None: Records are not decoded.
+        details: details of the index: `dtype` and `shape` if Records are arrays.
 
     Raises:
         UsageError: unknown output, or torch is not installed.
@@ -59,19 +59,19 @@ class Form:
         """Return rows of bytes as one array or tensor of the type of the Records.
 
         Args:
-            own: the memory that has the rows, if it is a batch's own.
+            own: the memory of the rows, if the batch owns it.
         """
         array = self.shaped(rows)
         if self.output != "torch":
             return array
         if own is None or own.tensor is None:
             return self.torch().from_numpy(array)
-        # A view of the tensor, so that torch knows that other processes have it, too.
+        # A view of the tensor, so that torch sees that other processes share it.
         kind = self.torch().from_numpy(np.empty(0, array.dtype)).dtype
         return own.tensor[: rows.size].view(kind).reshape(array.shape)
 
     def torch(self) -> Any:
-        """Return the module.
+        """Return the torch module.
 
         Raises:
             UsageError: it is not installed.
@@ -85,12 +85,12 @@ class Form:
 
 
 class Place(NamedTuple):
-    """Where Records of a batch are.
+    """The place of some Records of a batch.
 
     Attributes:
-        part: the portion that has them.
-        rows: of its table.
-        where: which Records of the batch they are.
+        part: their portion.
+        rows: their rows in its table.
+        where: their positions in the batch.
     """
 
     part: Part
@@ -110,7 +110,7 @@ class Own(NamedTuple):
     tensor: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how another process has the same memory, or else a copy of it."""
+        """Return how another process shares this memory, or else copies it."""
         if self.tensor is None:
             return Own, (self.array,)
         return _of_tensor, (self.tensor, len(self.array))
@@ -119,8 +119,8 @@ class Own(NamedTuple):
 class Batch:
     """Some Records, in the order of the epoch.
 
-    It is valid until the next `next()` of its loader: its memory is used again. `keep`
-    gives one that stays.
+    It is valid until the next `next()` of its loader, which reuses its memory. `keep`
+    returns one that stays valid.
 
     Attributes:
         ids: the numbers of the Records.
@@ -145,10 +145,10 @@ class Batch:
 
     @property
     def _places(self) -> Sequence[Place]:
-        """Return where the Records are.
+        """Return the places of the Records.
 
         Raises:
-            UsageError: the memory has been used again.
+            UsageError: their memory has been reused.
         """
         if self._given is None:
             raise UsageError(
@@ -166,15 +166,15 @@ class Batch:
 
     @property
     def portions(self) -> int:
-        """Return from how many portions the Records are."""
+        """Return the number of portions that the Records are from."""
         return len(self._places)
 
     @property
     def records(self) -> list[Any]:
         """Return the Records.
 
-        They are read-only memoryviews, arrays or tensors as `output` says, or what
-        `decode` has made of each.
+        They are read-only memoryviews, arrays or tensors according to `output`, or the
+        results of `decode`.
 
         Raises:
             UsageError: the batch is not valid any more.
@@ -199,7 +199,7 @@ class Batch:
         """Return a batch with the same Records that stays valid.
 
         Args:
-            allocate: makes its memory of some bytes; None: usual memory.
+            allocate: allocates memory of a given size; None: ordinary memory.
         """
         lengths = np.zeros(len(self), np.int64)
         for one in self._places:
@@ -219,8 +219,8 @@ class Batch:
         """Return a batch that stays valid.
 
         Args:
-            lengths: of the Records.
-            own: their bytes, one after another.
+            lengths: lengths of the Records.
+            own: their concatenated bytes.
         """
         table = np.zeros(len(lengths), ROW)
         table["start"], table["length"] = np.cumsum(lengths) - lengths, lengths
@@ -233,7 +233,7 @@ class Batch:
 
     @classmethod
     def of_decoded(cls, ids: Array, records: list[Any], form: Form) -> Batch:
-        """Return a batch that has what `decode` has made, and no bytes."""
+        """Return a batch that has the results of `decode`, and no bytes."""
         batch = cls(ids, [], form)
         batch._records = records
         return batch
@@ -241,7 +241,7 @@ class Batch:
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how another process makes the same batch, which stays valid there.
 
-        What `decode` has made goes there instead of the bytes.
+        Results of `decode` are sent instead of the bytes.
         """
         if self._form.decode is not None or not self._places:
             form = replace(self._form, decode=None)
@@ -252,7 +252,7 @@ class Batch:
         return Batch.of, (self.ids, lengths, self._own, self._form)
 
     def release(self) -> bool:
-        """End the use of the memory; return whether no view of a Record is left."""
+        """Invalidate the batch; return whether no view of its Records is left."""
         for view in self._views:
             with suppress(BufferError):
                 view.release()
@@ -262,8 +262,8 @@ class Batch:
     def _all_views(self) -> list[memoryview]:
         """Return a view of each Record.
 
-        All views of a portion, and what a program makes of them, keep an array alive:
-        that is how `release` sees that they are used.
+        All views of a portion, and objects made from them, keep an array alive: so
+        `release` detects that they are in use.
         """
         if self._views or not len(self):
             return self._views
@@ -291,10 +291,10 @@ class Batch:
         return found
 
     def _decoded(self, decode: Decode) -> list[Any]:
-        """Return what `decode` makes of each Record.
+        """Return the result of `decode` for each Record.
 
         Raises:
-            LoaderError: it fails; the text names the Record.
+            LoaderError: `decode` fails; the text names the Record.
         """
         found = []
         for number, view in zip(self.ids.tolist(), self._all_views(), strict=True):
@@ -314,7 +314,7 @@ class Batch:
         }
 
     def _rows(self) -> Array:
-        """Return the bytes, a row for each Record; not those of a reader's memory."""
+        """Return the bytes, a row for each Record, outside of a reader's memory."""
         if len(self) and not self._places:
             raise UsageError(
                 "this batch has no bytes: another process decoded it; use batch.records"

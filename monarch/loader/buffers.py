@@ -1,7 +1,7 @@
 """Buffers: anonymous memory that the reader fills and the ranks of a node map.
 
-They are memfds, so that nothing is left when processes die. Their pages are there from
-the start, and they are sealed against a change of size: no rank meets a bus error.
+They are memfds, so that nothing is left when processes die. Their pages are allocated
+at the start, and their size is sealed: no rank gets a bus error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 _SEALS: Final = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 _STEP_MIN: Final = 64 << 10
 _STEPS: Final = 16
-"""Sizes are rounded up to a sixteenth of a power of two, so that buffers fit again."""
+"""Sizes are rounded up to a sixteenth of a power of two to make buffers reusable."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,8 +23,8 @@ class Buffer:
     """Memory of the reader.
 
     Attributes:
-        number: no two buffers of a reader have the same.
-        capacity: in bytes.
+        number: unique number among the buffers of a reader.
+        capacity: capacity in bytes.
     """
 
     number: int
@@ -37,19 +37,19 @@ class Buffer:
         return memoryview(self.map)
 
     def close(self) -> None:
-        """Give the memory back, as far as no rank has it mapped."""
+        """Free the memory, except pages that a rank has mapped."""
         os.close(self.fd)
         self.map.close()
 
 
 class BufferPool:
-    """Makes buffers within a limit, and uses them again.
+    """Makes buffers within a limit, and reuses them.
 
     Args:
-        limit: bytes of all buffers.
+        limit: maximum bytes of all buffers.
 
     Attributes:
-        made: how many buffers so far.
+        made: number of buffers made so far.
     """
 
     def __init__(self, limit: int) -> None:
@@ -67,7 +67,7 @@ class BufferPool:
         """Return a buffer of at least a size, or None if none is free.
 
         Raises:
-            OSError: the node has no memory.
+            OSError: the node is out of memory.
         """
         capacity = rounded(size)
         fitting = [one for one in self._free if capacity <= one.capacity]
@@ -82,7 +82,7 @@ class BufferPool:
         return self._make(capacity)
 
     def give(self, buffer: Buffer) -> None:
-        """Take a buffer back that nobody uses any more."""
+        """Take back a buffer that is no longer used."""
         self._free.append(buffer)
 
     def gone(self) -> list[int]:
@@ -96,9 +96,9 @@ class BufferPool:
         buffer.close()
 
     def adopt(self, fd: int) -> Buffer | None:
-        """Return a buffer of memory that a rank has made, or None if none is free.
+        """Return a buffer with memory that a rank made; None: beyond the limit.
 
-        The descriptor then belongs to the buffer.
+        The buffer then owns the descriptor.
 
         Raises:
             OSError: it cannot be mapped.
@@ -125,10 +125,10 @@ class BufferPool:
 
 
 def new_memory(capacity: int) -> int:
-    """Return a descriptor of memory that is there and keeps its size.
+    """Return a descriptor of allocated memory of a fixed size.
 
     Raises:
-        OSError: the node has no memory.
+        OSError: the node is out of memory.
     """
     fd = os.memfd_create("monarch-loader", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
@@ -147,7 +147,7 @@ def rounded(size: int) -> int:
 
 
 class MappedBuffers:
-    """The buffers of a reader, as a rank sees them: they can only be read."""
+    """The buffers of a reader as mapped by a rank: read-only."""
 
     def __init__(self) -> None:
         self._maps: dict[int, memoryview] = {}
@@ -156,7 +156,7 @@ class MappedBuffers:
         return f"<MappedBuffers, {len(self._maps)}>"
 
     def add(self, number: int, fd: int, capacity: int) -> None:
-        """Map a buffer; its descriptor is closed.
+        """Map a buffer and close its descriptor.
 
         Raises:
             OSError: it cannot be mapped.
@@ -172,9 +172,9 @@ class MappedBuffers:
         return self._maps[number]
 
     def remove(self, number: int) -> None:
-        """Forget a buffer; its memory is given back when no view of it is left."""
+        """Remove a buffer; its memory is freed when no view of it is left."""
         self._maps.pop(number, None)
 
     def clear(self) -> None:
-        """Forget all buffers."""
+        """Remove all buffers."""
         self._maps.clear()

@@ -1,12 +1,12 @@
-"""What a rank reads itself while its reader starts.
+"""Reads by a rank itself while its reader starts.
 
-A reader takes longer to start than a batch to read, and until then nobody would read.
-The rank that has started it reads what it needs into buffers like those of the reader,
-and gives them to it: no memory is counted twice, and no Group is read twice unless the
-rank goes on while it is being read.
+A reader takes longer to start than a batch takes to read. Meanwhile, the rank that
+started it reads the portions that it needs into buffers like those of the reader, and
+passes them to it: no memory is counted twice, and no Group is read twice unless the
+rank moves on while it is being read.
 
-In the middle of an epoch a batch has Records of many Groups. Then each rank reads those
-of its first batch alone before, and they are read again with their Groups.
+In the middle of an epoch a batch has Records of many Groups. Then each rank first reads
+only the Records of its first batch; they are read again with their Groups.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ from monarch.records.sources import FileSource
 Array = npt.NDArray[Any]
 
 WHOLE_MAX: Final = 4
-"""So many Groups are read whole."""
+"""Up to this many Groups are read whole."""
 SHARE_MAX: Final = 0.25
-"""Records are read alone if they are no more of their Groups."""
+"""Records are read alone up to this share of their Groups."""
 _THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlyPortion:
-    """A portion that is read, or some of its Records.
+    """A portion that was read, or some of its Records.
 
     Attributes:
-        table: of type ROW.
-        view: the bytes of a whole buffer; they cannot be written.
-        done: of each request, whether it is read.
-        sizes: of the reads.
-        fd: of the buffer, which the receiver closes; None: not one for the reader.
+        table: table of type ROW.
+        view: read-only view of the whole buffer.
+        done: whether each request is read.
+        sizes: bytes of each read.
+        fd: descriptor of the buffer, which the receiver closes; None: the buffer is not
+            for the reader.
     """
 
     key: Key
@@ -66,7 +67,7 @@ Reads = deque[partial[EarlyPortion]]
 class EarlyReads:
     """Reads in threads until it is stopped.
 
-    What cannot be read is left to the reader, which says why.
+    Failed reads are left to the reader, which reports the reason.
     """
 
     def __init__(self, portions: Portions, source: FileSource) -> None:
@@ -82,10 +83,10 @@ class EarlyReads:
         return f"<EarlyReads, {len(self._done)} done>"
 
     def begin(self, rows: Mapping[Key, Array], whole: Sequence[Key]) -> None:
-        """Begin to read some rows of portions; later calls let it go on.
+        """Begin to read some rows of portions; later calls only resume.
 
         Args:
-            whole: the portions that are read whole, as they are needed.
+            whole: the portions to read whole, in the order of need.
         """
         self._may_read.set()
         if self._event_fd >= 0:
@@ -106,16 +107,16 @@ class EarlyReads:
 
     @property
     def event_fds(self) -> list[int]:
-        """What can be read when something is there."""
+        """Descriptors that become readable after a read."""
         return [self._event_fd] if self._event_fd >= 0 else []
 
     @property
     def is_reading(self) -> bool:
-        """Whether something is being read that `take` has not returned."""
+        """Whether a read is in progress."""
         return bool(self._reading)
 
     def take(self) -> list[EarlyPortion]:
-        """Return what was read since the last call."""
+        """Return the portions that were read since the last call."""
         with suppress(BlockingIOError):
             for fd in self.event_fds:
                 os.eventfd_read(fd)
@@ -125,18 +126,18 @@ class EarlyReads:
         return found
 
     def rest(self) -> None:
-        """Begin nothing until the rank waits again: the reader may be ready then."""
+        """Pause new reads until the rank waits again: the reader may be ready then."""
         self._may_read.clear()
 
     def stop(self) -> None:
-        """Begin nothing further."""
+        """Begin no further reads."""
         self._stop.set()
         self._may_read.set()
 
     def _are_few(
         self, rows: Mapping[Key, Array], portions: Mapping[Key, Portion]
     ) -> bool:
-        """Return whether some Records are wanted of many portions."""
+        """Return whether few Records of many portions are needed."""
         if len(rows) <= WHOLE_MAX:
             return False
         lengths = self._source.index.units["length"]
@@ -158,7 +159,7 @@ class EarlyReads:
             thread.join()
         own = threading.get_ident()
         while self._may_read.wait():
-            self._reading.add(own)  # before the look: who stops it may ask then
+            self._reading.add(own)  # before the check: `is_reading` may follow `stop`
             try:
                 if self._stop.is_set():
                     return
@@ -187,7 +188,7 @@ class EarlyReads:
         return EarlyPortion(key, table, whole, np.ones(len(ranges), bool), sizes, fd)
 
     def _read_some(self, key: Key, portion: Portion, rows: Array) -> EarlyPortion:
-        """Read some Records; those of the others are of a request that is not done."""
+        """Read some Records; all others belong to a request that is not done."""
         units = self._source.index.units[portion.units[rows]]
         lengths = units["length"].astype(np.int64)
         starts = np.cumsum(lengths) - lengths

@@ -1,8 +1,8 @@
-"""Which epoch the worker processes of one rank give, agreed in memory that they share.
+"""The current epoch of the worker processes of one rank, agreed in shared memory.
 
-A DataLoader does not tell its workers when an epoch begins: each iterates, again in the
-same process or in a new one. They count their iterations here, and the first worker
-that comes to one says which epoch it is: the one that was told, or the next.
+A DataLoader does not notify its workers when an epoch begins: each just iterates, again
+in the same process or in a new one. They count their iterations here, and the first
+worker to begin an iteration sets its epoch: the announced one, or the next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from monarch.errors import UsageError
 
 WORKERS_MAX: Final = 1024
 _REMEMBERED: Final = 16
-"""Of how many iterations the epochs are kept, for workers that come late."""
+"""Iterations whose epochs are kept for late workers."""
 _SEED, _COUNT, _LATEST, _TOLD, _USED, _LAST, _EPOCH, _PLACE = range(8)
 _RING: Final = 8
 _WORKERS: Final = _RING + 2 * _REMEMBERED
@@ -29,15 +29,15 @@ _FIELDS: Final = _WORKERS + 2 * WORKERS_MAX
 
 
 class Share(NamedTuple):
-    """Which of a rank's batches a worker gives: `number`, `number + workers`, ..."""
+    """The batches of a rank that a worker returns: `number`, `number + workers`, ..."""
 
     number: int
     workers: int
 
 
 class Epochs:
-    """The epochs of the iterations, in memory of which a process that is started by
-    multiprocessing has the same; other copies go on for themselves."""
+    """The epochs of the iterations, in memory shared with processes that
+    multiprocessing starts; other copies are independent."""
 
     def __init__(self, content: bytes = b"", fd: int = -1) -> None:
         self._fd = os.memfd_create("monarch-epochs") if fd < 0 else fd
@@ -57,7 +57,7 @@ class Epochs:
             os.close(self._fd)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how another process has the same memory, or else a copy."""
+        """Return how another process shares this memory, or else copies it."""
         if context.get_spawning_popen() is None:
             return Epochs, (self._map[:],)
         return _shared, (reduction.DupFd(self._fd),)
@@ -68,9 +68,9 @@ class Epochs:
         return bool(self._table[_LATEST]) and not self._is_pending
 
     def tell(self, epoch: int, place: int = 0) -> None:
-        """Say which epoch the next iteration gives, and from which place on.
+        """Announce the epoch of the next iteration, and the place of its start.
 
-        An epoch that was announced, and has not begun, keeps its place.
+        An announced epoch that has not begun keeps its place.
         """
         with self._locked():
             if self._is_pending and self._table[_EPOCH] == epoch and not place:
@@ -84,7 +84,7 @@ class Epochs:
         """Return the epoch of a worker's next iteration, and the place of its start.
 
         Args:
-            seed: other workers than before have another one.
+            seed: differs for new workers.
             resumed: the epoch in a checkpoint of this worker, if any.
 
         Raises:
@@ -108,7 +108,7 @@ class Epochs:
         return bool(self._table[_TOLD] > self._table[_USED])
 
     def _count(self, seed: int, share: Share) -> int:
-        """Return the number of a worker's iteration; new workers are all at one."""
+        """Return the number of a worker's iteration; new workers share one."""
         table = self._table
         counts, pids = table[_WORKERS::2], table[_WORKERS + 1 :: 2]
         is_other = pids[share.number] not in (0, os.getpid())

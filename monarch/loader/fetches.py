@@ -1,4 +1,4 @@
-"""Reads of requests from a store: one thread for all of them, see `stores.fetching`."""
+"""Reads of requests from a store by a single thread, see `stores.fetching`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from monarch.records.stores.window import Window
 
 
 class StoreReads:
-    """Reads of a store, in the order in which they are given.
+    """Reads of a store, in the order of submission.
 
     Args:
-        window: how many are in flight.
-        ended: takes those that have ended; the thread calls it.
+        window: limit of the requests in flight.
+        ended: called by the thread with completed requests.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class StoreReads:
 
     @property
     def counts(self) -> ReadCounts:
-        """Return what was read."""
+        """Return the counters of the reads."""
         fetched = self._fetcher.counts
         self._counts.retries = fetched.retries
         self._counts.hedges = self._fetcher.hedges
@@ -48,13 +48,13 @@ class StoreReads:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many requests wait as the window has in flight."""
+        """Whether more requests wait than the window has in flight."""
         return self._fetcher.waiting > self._fetcher.at_once
 
     def start(
         self, owner: Any, ranges: Sequence[Range], places: Sequence[memoryview | None]
     ) -> None:
-        """Have requests of one owner read."""
+        """Queue the requests of one owner."""
         wanted = self._source.wanted(ranges)
         self._fetcher.start(
             [
@@ -64,14 +64,14 @@ class StoreReads:
         )
 
     def count(self, size: int) -> None:
-        """Count a request that was read otherwise."""
+        """Count a request that was read in another way."""
         self._counts.add(size)
 
     def hedge(self) -> None:
-        """Do nothing: the thread looks for late replies itself."""
+        """Do nothing: the thread detects late replies itself."""
 
     def figures(self) -> dict[str, Any]:
-        """Return what is known of the store."""
+        """Return the figures of the store."""
         counts = self._fetcher.counts
         found = (
             self._fetcher.delays.of_share(0.5),

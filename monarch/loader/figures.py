@@ -1,4 +1,4 @@
-"""What a loader counts, and what it says about it."""
+"""The figures of a loader, and the progress that it prints."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ FIGURES: Final[Mapping[str, str]] = {
     "memory_peak_bytes": "bytes of all buffers of the node, at most",
     "reader_pid": "the process that reads for the node",
 }
-"""What each figure of `Loader.stats` means."""
+"""The meaning of each figure of `Loader.stats`."""
 STORE_FIGURES: Final = tuple(name for name in FIGURES if name.startswith("store_"))
-"""Those that are None where records are in files."""
+"""The figures that are None for records in files."""
 
 
 @dataclass(slots=True)
@@ -64,10 +64,10 @@ class LoaderCounts:
     """The counts of one rank.
 
     Attributes:
-        waits_s: how long each `next()` has waited for bytes: the exposed input/output.
-        busy_s: the time of the program between two batches.
-        distinct_groups: of each batch, from how many portions its Records are.
-        expected_groups: how many it would be on average if all were shuffled.
+        waits_s: wait of each `next()` for bytes: the exposed input/output.
+        busy_s: total time of the program between batches.
+        distinct_groups: sum over batches of the portions that their Records are from.
+        expected_groups: the expected sum if all Records were shuffled.
     """
 
     batches: int = 0
@@ -90,7 +90,7 @@ class LoaderCounts:
             self.first_batch_s = time.monotonic() - self.began_s
         if len(self.waits_s) < _KEPT:
             self.waits_s.append(wait_s)
-        else:  # a random sample of all (Vitter's algorithm R)
+        else:  # a random sample of all waits (Vitter's algorithm R)
             place = int(np.random.default_rng(self.batches).integers(self.batches + 1))
             if place < _KEPT:
                 self.waits_s[place] = wait_s
@@ -99,8 +99,8 @@ class LoaderCounts:
         """Count a batch.
 
         Args:
-            groups: from how many portions its Records are.
-            of: how many there are.
+            groups: number of portions that its Records are from.
+            of: number of all portions.
         """
         self.batches += 1
         self.records += records
@@ -139,10 +139,10 @@ class LoaderCounts:
 
 
 class IndexProgress:
-    """Says how far an index is: after two seconds, and then each ten.
+    """Prints the progress of an index after two seconds, and then every ten seconds.
 
     Args:
-        name: of the records.
+        name: name of the records.
     """
 
     def __init__(self, name: str) -> None:
@@ -154,7 +154,7 @@ class IndexProgress:
         return f"<IndexProgress of {self._name}>"
 
     def __call__(self, step: str, done: int, count: int) -> None:
-        """Take how many are done, and how many there are; 0: that is not known."""
+        """Print the number done and the total, if it is time; a total of 0: unknown."""
         with self._lock:
             now_s = time.monotonic()
             if now_s < self._next_s:
@@ -162,12 +162,12 @@ class IndexProgress:
             self._next_s = now_s + _LINE_S
         of = f" of {count:,}" if count else ""
         text = f"monarch: records of {self._name}: {done:,}{of} {step}"
-        with suppress(OSError, ValueError):  # a closed stderr ends no program
+        with suppress(OSError, ValueError):  # a closed stderr must not end the program
             print(text, file=sys.stderr, flush=True)
 
 
 def index_progress(rank: int, paths: Paths) -> Progress:
-    """Return what tells how far the index of some paths is, on the first rank alone."""
+    """Return a function that prints the progress of an index on the first rank."""
     if rank:
         return no_progress
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)

@@ -1,4 +1,4 @@
-"""One epoch of a rank: what it asks the reader for, and the batches it gets."""
+"""One epoch of a rank: its requests to the reader, and its batches."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Array = npt.NDArray[Any]
 Spans = list[list[int]]
 
 _NEXT_EPOCH_MIN: Final = 4
-"""So many Groups of the next epoch are read before this one ends: its first batches
-need no more, and after the last epoch they were read in vain."""
+"""Groups of the next epoch that are read before this one ends: its first batches need
+no more, and after the last epoch such reads are wasted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far ahead of a batch a rank asks for portions.
+    """How far ahead of a batch a rank requests portions.
 
     Attributes:
-        positions: at most so many at once, as they fit into memory.
-        batches: at most so many ahead; None: what fits.
+        positions: maximum portions at once, as they fit into memory.
+        batches: maximum batches ahead; None: as many as fit.
         slow_start: see `Options`.
-        next_epoch: ask for the start of the next epoch when the end comes near.
+        next_epoch: request the start of the next epoch near the end of this one.
     """
 
     positions: int
@@ -47,7 +47,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tools:
-    """What an epoch works with."""
+    """The objects that an epoch uses."""
 
     link: ReaderLink
     portions: Portions
@@ -62,7 +62,7 @@ class Iteration:
     """The batches of one epoch, from a place on.
 
     Args:
-        backlog: which Records may be given next.
+        backlog: the Records that may be delivered next.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Iteration:
         return f"<Iteration of epoch {self._order.number}, batch {self.backlog.batch}>"
 
     def __iter__(self) -> Iterator[Batch]:
-        """Return the batches."""
+        """Yield the batches."""
         while self.backlog.batch < len(self.batches):
             self._release()
             batch = self._next()
@@ -117,10 +117,10 @@ class Iteration:
         counts.add_batch(len(batch), batch.nbytes, batch.portions, groups)
         return batch
 
-    # -- what is asked for -------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------
 
     def _ahead(self) -> int:
-        """Return how many batches after the next one are requested."""
+        """Return how many batches after the next one to request."""
         reach = self._reach
         most = len(self.batches) if reach.batches is None else reach.batches
         if reach.slow_start and reach.batches is None:
@@ -128,11 +128,11 @@ class Iteration:
         return depth(self._tools.counts.batches, most, reach.slow_start)
 
     def _place(self, record: int) -> int:
-        """Return the place in the epoch of a Record in the sequence of the rank."""
+        """Return the place in the epoch of a Record of the rank's sequence."""
         return int(self._places([record])[0])
 
     def _places(self, chosen: Sequence[int]) -> Array:
-        """Return the places of Records in the sequence of the rank."""
+        """Return the places in the epoch of Records of the rank's sequence."""
         ends = self.backlog.ends
         found = np.empty(len(chosen), np.int64)
         numbers = np.searchsorted(ends, chosen, "right")
@@ -144,7 +144,7 @@ class Iteration:
         return found
 
     def _position(self, record: int) -> int:
-        """Return the first position that is needed for a Record and what follows."""
+        """Return the first position that a Record and all later ones need."""
         if record >= (self.backlog.ends[-1] if len(self.backlog.ends) else 0):
             return self._positions()
         if not self._tools.portions.is_shared:
@@ -162,10 +162,10 @@ class Iteration:
         return len(self.batches)
 
     def _spans(self, ahead: int) -> Spans:
-        """Return what is needed of this epoch, and perhaps of the next one.
+        """Return the needed positions of this epoch, and perhaps of the next one.
 
-        That is what late Records are in, then what the next batch is made of, and then
-        what fits.
+        First the portions of late Records, then those of the next batch, and then as
+        many more as fit.
         """
         number, start = self._order.number, self.batches.start
         batch = self.backlog.batch
@@ -195,7 +195,7 @@ class Iteration:
         return spans
 
     def _next_epoch_alone(self, ahead: int, high: int, room: int) -> Spans:
-        """Return the first batches of the next epoch, where all Records are shuffled.
+        """Return the first batches of the next epoch, if all Records are shuffled.
 
         Args:
             high: the batch up to which this epoch is requested.
@@ -207,18 +207,18 @@ class Iteration:
         return [[self._order.number + 1, 0, most, 0]]
 
     def _whole_epoch(self) -> int:
-        """Return how many batches an epoch has that is not resumed."""
+        """Return the number of batches of an epoch that is not resumed."""
         return len(replace(self.batches, start=0))
 
     def _end_position(self, batch: int) -> int:
-        """Return the position after those that the batches before one may need."""
+        """Return the position after all that the batches before this one may need."""
         place = min(self.batches.begin(batch), self.batches.records)
         return self._order.end_position(place)
 
-    # -- what is given -----------------------------------------------------------------
+    # -- deliveries --------------------------------------------------------------------
 
     def _wait(self) -> tuple[list[int], list[tuple[Key, Array, Array]]]:
-        """Wait for the Records of the next batch; return where they are."""
+        """Wait for the Records of the next batch; return them and their places."""
         backlog, link = self.backlog, self._tools.link
         wanted = self._wanted()
         places = self._where(wanted)
@@ -246,7 +246,7 @@ class Iteration:
         return chosen[0], self._where(chosen[0])
 
     def _wanted(self) -> list[int]:
-        """Return the Records of which the next batch is made."""
+        """Return the Records from which the next batch is made."""
         backlog = self.backlog
         if self._tools.replay is not None:
             name = self._order.number, backlog.batch
@@ -257,7 +257,7 @@ class Iteration:
         return backlog.open if backlog.window else backlog.open[: backlog.size]
 
     def _where(self, chosen: Sequence[int]) -> list[tuple[Key, Array, Array]]:
-        """Return the portions of some Records, their rows, and which ones they are."""
+        """Return the portions of some Records, with their rows and positions."""
         number = self._order.number
         if not self._tools.portions.is_shared:
             return self._where_alone(chosen)
@@ -274,7 +274,7 @@ class Iteration:
         return result
 
     def _where_alone(self, chosen: Sequence[int]) -> list[tuple[Key, Array, Array]]:
-        """Return the same where all Records are shuffled: a portion is a batch."""
+        """Return the same if all Records are shuffled: a portion is a batch."""
         every = self._order.every
         assert every is not None
         numbers = np.searchsorted(self.backlog.ends, chosen, "right")
@@ -303,7 +303,7 @@ class Iteration:
         return Batch(ids, places, self._tools.form)
 
     def _release(self) -> None:
-        """End the use of the last batch, and of those of which views are still held."""
+        """Release the last batch, and earlier ones whose views were still held."""
         if self._last is not None:
             self._held.append(self._last)
             self._last = None
@@ -311,7 +311,7 @@ class Iteration:
 
 
 def _runs(places: Array) -> list[tuple[int, int]]:
-    """Return where numbers follow each other."""
+    """Return the runs of consecutive numbers."""
     if not len(places):
         return []
     cuts = np.flatnonzero(np.diff(places) != 1) + 1

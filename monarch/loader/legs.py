@@ -1,10 +1,10 @@
-"""A first epoch that begins before the whole index is there: `start="early"`.
+"""A first epoch that begins before the index is complete: `start="early"`.
 
-Its shards come in a shuffled order, in *legs* of one, two, four and so on. A leg is an
-epoch of its own over the Records of its shards. Those that fill no global batch go on
-into the next leg: the batches are as many as without legs, and each Record is in one.
-The order depends on the shards and the seed, not on how fast the index is made. The
-later epochs are those of any loader.
+Its shards are taken in a shuffled order, in *legs* of one, two, four and so on. A leg
+is a separate epoch over the Records of its shards. Records that fill no global batch
+are moved to the next leg: the number of batches is the same as without legs, and each
+Record is in one. The order depends on the shards and the seed, not on the speed of
+indexing. Later epochs are as in any loader.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from monarch.records.shards import is_alone
 Array = npt.NDArray[Any]
 
 _LEGS: Final = 3
-"""What the random order of the shards is for, see `order`."""
+"""The use of the random order of the shards, see `order`."""
 
 
 def legs_of(count: int, seed: int) -> list[list[int]]:
@@ -47,10 +47,10 @@ class Leg:
     """A part of the first epoch.
 
     Attributes:
-        number: of the leg.
-        index: of its Records.
-        ids: of each one, as in batches.
-        known: how many Records this leg and those before have.
+        number: number of the leg.
+        index: index of its Records.
+        ids: number of each Record, as in batches.
+        known: number of new Records in this leg and all earlier ones.
         is_last: no leg follows.
     """
 
@@ -65,7 +65,7 @@ class Leg:
 
         Args:
             shards: the indexes of its shards.
-            rest: the Records of this leg that go on into it.
+            rest: the Records of this leg that are moved to it.
         """
         index = joined(shards) if len(shards) > 1 else shards[0]
         known = self.known + len(index)
@@ -87,10 +87,10 @@ NO_LEG: Final = Leg(
 
 
 class ShardIndexes:
-    """Makes the index of each shard, those of the first leg before all others.
+    """Makes the index of each shard, beginning with the first leg.
 
     Args:
-        names: of the shards.
+        names: names of the shards.
         legs: the shards of each leg.
         progress: called with the number of indexes made so far.
     """
@@ -121,7 +121,7 @@ class ShardIndexes:
         return found.done() and not found.exception()
 
     def of_leg(self, number: int) -> list[RecordIndex]:
-        """Return the indexes of the shards of a leg, when they are made.
+        """Wait for the indexes of the shards of a leg, and return them.
 
         Raises:
             RecordsError: one cannot be made.
@@ -131,7 +131,7 @@ class ShardIndexes:
         return self._found[number].result()
 
     def whole(self) -> RecordIndex:
-        """Return the index of all shards, in the order of their names.
+        """Wait for the index of all shards, in the order of their names.
 
         Raises:
             RecordsError: it cannot be made.
@@ -142,7 +142,7 @@ class ShardIndexes:
         return joined([of_shard[number] for number in range(len(self._names))])
 
     def go_on(self) -> None:
-        """Make the indexes of further legs: the first batch does not wait for them."""
+        """Index further legs, for which the first batch does not wait."""
         self._may_go_on.set()
 
     def stop(self) -> None:
@@ -166,11 +166,11 @@ class ShardIndexes:
                 names = [self._names[number] for number in leg]
                 made = making.each(names, is_alone(os.environ))
                 found.set_result([index for index, _ in made])
-            except Exception as error:  # or the waiting loader would hang
+            except Exception as error:  # otherwise the waiting loader would hang
                 found.set_exception(error)
             done += len(leg)
             self._may_go_on.wait()
 
     def _tell(self, before: int, step: str, done: int, _: int) -> None:
-        """Tell how many of all shards are done."""
+        """Report how many of all shards are done."""
         self._progress(step, before + done, len(self._names))

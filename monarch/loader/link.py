@@ -1,4 +1,4 @@
-"""The connection of a rank to the reader of its node, which it starts if need be."""
+"""The connection of a rank to the reader of its node, which it starts if necessary."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _START: Final = (
 _NO_GPU: Final = {f"{name}_VISIBLE_DEVICES": "" for name in ("CUDA", "HIP", "ROCR")}
 _START_S: Final = 5.0
 _READY_S: Final = 20.0
-"""How long figures wait for a reader that starts, on a busy machine."""
+"""How long a request for figures waits for a starting reader, on a busy machine."""
 _PAUSE_S: Final = 0.01
 _NEVER: Final = 1 << 60
-"""An epoch that no rank comes to."""
+"""An epoch that no rank reaches."""
 _RESTARTS_MAX: Final = 3
-"""How often a reader is started again without having read anything."""
+"""How often a reader is restarted without having read anything."""
 
 _started: list[subprocess.Popen[bytes]] = []
-"""The readers that this process has started; those that have ended are removed."""
+"""The readers that this process has started; ended ones are removed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,10 +52,10 @@ class Part:
     """A portion, as far as it is read.
 
     Attributes:
-        table: of type ROW.
+        table: table of type ROW.
         view: the whole buffer.
-        done: of each request, whether it is read.
-        is_replaced: the reader's takes its place.
+        done: whether each request is read.
+        is_replaced: the portion of the reader replaces it.
     """
 
     table: Array
@@ -70,12 +70,12 @@ class Part:
 
 
 class ReaderLink:
-    """Says what a rank needs, and waits for it.
+    """Requests the portions that a rank needs, and waits for them.
 
     Args:
-        key: the same for all ranks of a node that use the same reader.
-        settings: of the reader.
-        rank: of this process.
+        key: identifies the reader; equal for all ranks of a node that use it.
+        settings: settings of the reader.
+        rank: rank of this process.
         early: reads while the reader starts.
     """
 
@@ -113,7 +113,7 @@ class ReaderLink:
         return f"<ReaderLink {self._key}, {len(self._parts)} portions>"
 
     def need(self, spans: list[list[int]]) -> None:
-        """Say what this rank needs, see `wire`; what is not named is given up."""
+        """Request the spans that this rank needs, see `wire`; give up all others."""
         if spans == self._spans and self._channel is not None:
             return
         self._spans = spans
@@ -140,12 +140,12 @@ class ReaderLink:
         """Wait until enough is read.
 
         Args:
-            rows: of the tables of portions of which none may fail.
-            may_yield: no view of any portion is used.
+            rows: rows of the portions, none of which may fail.
+            may_yield: no view of any portion is in use.
 
         Raises:
             LoaderError: a portion cannot be read, the time is over, or readers end
-                again and again.
+                repeatedly.
         """
         try:
             self._wait(is_enough, rows, limit_s, may_yield)
@@ -177,9 +177,9 @@ class ReaderLink:
             self._wait_until(deadline)
 
     def figures(self, limit_s: float) -> dict[str, Any]:
-        """Return what the reader has counted; nothing if it does not say so in time.
+        """Return the reader's figures; none if it does not reply in time.
 
-        A reader that starts has the time for that as well.
+        A starting reader gets additional time for its start.
         """
         if self._channel is None:
             return {}
@@ -197,24 +197,24 @@ class ReaderLink:
         return self._figures or {}
 
     def hold(self) -> None:
-        """Keep the reader, for other processes of this rank, and need nothing."""
+        """Keep the reader for other processes of this rank, without any needs."""
         self.need([[_NEVER, 0, 0, 0]])
 
     def wait_for_message(self, limit_s: float) -> bool:
-        """Wait for something to do for the reader; return whether there is."""
+        """Wait for a message of the reader; return whether `hear_idly` has work."""
         channel = self._channel
-        if self._must_yield:  # which was heard while the thread of the loader waited
+        if self._must_yield:  # received while the thread of the loader waited
             return True
         try:
             return channel is None or channel.wait(limit_s)
-        except (OSError, ValueError):  # another thread has closed it
+        except (OSError, ValueError):  # closed by another thread
             return True
 
     def hear_idly(self) -> bool:
-        """Hear what the reader says while no view of a portion is used.
+        """Process messages of the reader while no view of a portion is in use.
 
         Returns:
-            False if the reader has ended: another one is started when needed.
+            False if the reader has ended: another one is started on demand.
         """
         channel = self._channel
         if channel is None:
@@ -292,7 +292,7 @@ class ReaderLink:
         self._parts[key].done[done] = True
 
     def _read_early(self, rows: Mapping[Key, Array]) -> None:
-        """Read until the reader is ready."""
+        """Read in this process until the reader is ready."""
         if self._early is None:
             return
         if self._has_heard:
@@ -302,14 +302,14 @@ class ReaderLink:
         self._take_early(self._early)
 
     def _rest_early(self) -> None:
-        """Offer all that was read: the reader may be ready before the next wait."""
+        """Offer all read portions: the reader may be ready before the next wait."""
         if self._early is not None:
             self._early.rest()
             self._take_early(self._early)
             self._go()
 
     def _take_early(self, early: EarlyReads) -> None:
-        is_reading = early.is_reading  # before: what ends meanwhile is taken then
+        is_reading = early.is_reading  # before `take`, which returns all that ended
         for one in early.take():
             held = self._parts.get(one.key)
             if one.key in self._needed and (held is None or held.is_replaced):
@@ -324,15 +324,15 @@ class ReaderLink:
             self._go()
 
     def _go(self) -> None:
-        """Let a reader begin that waits for what this rank offers."""
+        """Let the reader begin, which waits for the offers of this rank."""
         if self._has_heard and self._is_offering:
             self._is_offering = False
             self._say("go")
 
     def _read_whole(self, rows: Mapping[Key, Array]) -> list[Key]:
-        """Return which portions this rank reads whole until the reader is ready.
+        """Return the portions that this rank reads whole until the reader is ready.
 
-        Beside other ranks, only a few: it would run away from those that wait.
+        With other ranks, only a few: otherwise it would run ahead of those that wait.
         """
         if not self._has_started:
             return []
@@ -341,7 +341,7 @@ class ReaderLink:
         return list(rows) if len(rows) <= WHOLE_MAX else []
 
     def _give_up(self) -> None:
-        """Make room for a rank that is behind this one: what is held is read again."""
+        """Give up all portions for a rank behind this one; they are read again."""
         self._must_yield = False
         self._parts.clear()
         self._serial += 1
@@ -349,7 +349,7 @@ class ReaderLink:
         self._say("need", self._serial, self._spans, True)
 
     def _forget(self) -> None:
-        # What no reader has given stays.
+        # Portions that are not from a reader stay.
         own = {key: part for key, part in self._parts.items() if part.is_replaced}
         self._parts = own
         self._failed.clear()
@@ -370,7 +370,7 @@ class ReaderLink:
     # -- the reader --------------------------------------------------------------------
 
     def _lost(self) -> None:
-        """Go on with another reader: what was not delivered is read again."""
+        """Continue with another reader; undelivered portions are read again."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -386,7 +386,7 @@ class ReaderLink:
             )
 
     def _connected(self) -> Channel:
-        if self._owner != os.getpid():  # a child of fork has a connection of its own
+        if self._owner != os.getpid():  # a forked child needs its own connection
             self._owner = os.getpid()
             if self._channel is not None:
                 self._channel.close()
@@ -401,10 +401,10 @@ class ReaderLink:
         return self._channel
 
     def _meet_reader(self) -> Channel:
-        """Connect to the reader of the node; start it if there is none.
+        """Connect to the reader of the node; start it if none is running.
 
         Raises:
-            LoaderError: neither succeeds.
+            LoaderError: both fail.
         """
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
@@ -448,7 +448,7 @@ class ReaderLink:
 
 
 def _memory(write: Callable[[Any], Any]) -> Any:
-    """Return a file in memory, without a name, from its start."""
+    """Return an unnamed file in memory with the written content, at its start."""
     file = os.fdopen(os.memfd_create("monarch-loader"), "w+b")
     write(file)
     file.flush()

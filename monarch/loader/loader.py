@@ -1,4 +1,4 @@
-"""The loader, whose first epoch may begin before the whole index is there."""
+"""The loader, whose first epoch may begin before the index is complete."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _KEY: Final = "early"
 
 
 class Loader(WholeLoader):
-    """Gives the batches of one rank, epoch after epoch.
+    """Iterates over the batches of one rank, one epoch per iteration.
 
-    The order of an epoch depends on `seed` and its number alone; global batches are
-    sliced over the ranks. One process of each node reads, into memory that its ranks
-    map. With `start="early"`, what needs the whole index, such as workers and a later
-    epoch, waits for it.
+    The order of an epoch depends only on `seed` and its number; global batches are
+    sliced over the ranks. One process of each node reads into memory that its ranks
+    map. With `start="early"`, uses that need the whole index, such as workers and later
+    epochs, wait for it.
 
     Args:
-        records: what `open_records` returns, or what it takes.
-        batch_size: of each rank.
+        records: the result of `open_records`, or its argument.
+        batch_size: Records in a batch of each rank.
         options: see `Options`.
 
     Raises:
-        UsageError: an argument cannot be; the text names it.
+        UsageError: an argument is invalid; the text names it.
     """
 
     _legs: ShardIndexes | None = None
@@ -89,7 +89,7 @@ class Loader(WholeLoader):
         return f"<Loader, rank {self.rank} of {self.world_size}, {self._legs!r}>"
 
     def __len__(self) -> int:
-        """Return how many batches each rank has in an epoch.
+        """Return the number of batches of each rank in an epoch.
 
         Raises:
             TypeError: the index is not complete yet.
@@ -103,7 +103,7 @@ class Loader(WholeLoader):
         return super().__len__()
 
     def __getattr__(self, name: str) -> Any:
-        """Return the Records, when the whole index is there.
+        """Wait for the whole index, and return the Records.
 
         Raises:
             AttributeError: unknown name.
@@ -114,14 +114,14 @@ class Loader(WholeLoader):
         return self.records
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a process that is spawned goes on with, as the same rank."""
+        """Return the state for a spawned process, which continues as the same rank."""
         self._complete()
         return super().__getstate__()
 
     def __iter__(self) -> Generator[Any, None, None]:
-        """Return the batches of an epoch, or the rest of one that is resumed."""
+        """Return the batches of an epoch, or the rest of a resumed one."""
         if self._resumed is not None and self._place()[0] == len(self._plan_of_shards):
-            self._end_early()  # the last iteration was left after all batches
+            self._end_early()  # the last iteration was stopped after all batches
             self._progress = Progress(1)
         if self._resumed is None:
             self._complete()
@@ -130,7 +130,7 @@ class Loader(WholeLoader):
         return self._early_epoch(*self._place(), self._tries)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration gives; a later one is not early.
+        """Set the epoch of the next iteration; only epoch 0 can be early.
 
         Raises:
             UsageError: it is negative.
@@ -142,7 +142,7 @@ class Loader(WholeLoader):
             super().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far this rank is."""
+        """Return the progress of this rank."""
         if self._resumed is None:
             self._complete()
             return super().state_dict()
@@ -150,10 +150,10 @@ class Loader(WholeLoader):
         return {_KEY: {"leg": leg, "state": state, **self._told_shards()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was; the next iteration gives the rest of its epoch.
+        """Resume from a state; the next iteration returns the rest of its epoch.
 
         Raises:
-            UsageError: the state is of other records, or of another order.
+            UsageError: the state belongs to other records, or to another order.
         """
         early = state.get(_KEY)
         if self._legs is None or early is None:
@@ -168,7 +168,7 @@ class Loader(WholeLoader):
                 raise UsageError(f"{text}: the early epoch would differ")
         self._end_early(completes=False)
         self._resumed = early["leg"], early["state"]
-        if early["leg"] == len(self._plan_of_shards):  # all was given
+        if early["leg"] == len(self._plan_of_shards):  # all batches were delivered
             self._end_early()
             self._progress = Progress(1)
 
@@ -182,12 +182,12 @@ class Loader(WholeLoader):
             super().close()
 
     def state_after(self, epoch: int, batches: int) -> dict[str, Any]:
-        """Return the state after some batches of an epoch that this rank was given."""
+        """Return the state of this rank after some batches of an epoch."""
         self._complete()
         return super().state_after(epoch, batches)
 
     def hold(self) -> None:
-        """Keep the reader of the node for workers of this rank: they begin whole."""
+        """End the early epoch, and keep the node's reader for workers of this rank."""
         self._end_early()
         super().hold()
 
@@ -197,11 +197,11 @@ class Loader(WholeLoader):
             super().tell_figures()
 
     def stats(self) -> dict[str, Any]:
-        """Return what was counted in this leg of an early epoch, or by the loader."""
+        """Return the figures of this leg of an early epoch, or of the loader."""
         return super().stats() if self._leg is None else self._leg[1].stats()
 
     def _complete(self) -> None:
-        """Be the loader of the whole index, for which this waits.
+        """Wait for the whole index, and become its loader.
 
         Raises:
             RecordsError: it cannot be made.
@@ -213,7 +213,7 @@ class Loader(WholeLoader):
         self._set_up(Records(FileSource(index), True), self.options, self._ranks)
 
     def _end_early(self, *, completes: bool = True) -> None:
-        """Leave the early epoch; what goes on with it raises an error.
+        """End the early epoch; an iteration that continues it raises an error.
 
         Args:
             completes: wait for the whole index.
@@ -228,11 +228,11 @@ class Loader(WholeLoader):
     def _early_epoch(
         self, first: int, state: Mapping[str, Any] | None, number: int
     ) -> Generator[Any, None, None]:
-        """Return the batches of the first epoch from a leg on.
+        """Yield the batches of the first epoch from a leg on.
 
         Args:
-            state: of that leg.
-            number: of this iteration.
+            state: state in that leg.
+            number: number of this iteration.
         """
         assert self._legs is not None
         collate = self.options.collate_fn
@@ -257,7 +257,7 @@ class Loader(WholeLoader):
         self._progress = Progress(1)
 
     def _taken(self, leg: Leg) -> tuple[Leg, WholeLoader]:
-        """Return the leg behind one, and its loader, which may be there already."""
+        """Return the leg after this one, and its loader, which may exist already."""
         following = self._following
         if following is not None and following[0].number == leg.number + 1:
             self._following = None
@@ -267,7 +267,7 @@ class Loader(WholeLoader):
         return found, self._loader_of(found)
 
     def _prepare(self, leg: Leg) -> None:
-        """Start the reader of what follows a leg, if its index is made by now."""
+        """Start the reader of the next leg or epoch, if its index is made by now."""
         assert self._legs is not None
         if self._following is not None or self._is_whole:
             return
@@ -280,7 +280,7 @@ class Loader(WholeLoader):
             self._following[1].hold()
 
     def _leg_behind(self, leg: Leg) -> Leg:
-        """Return the leg behind one, when its index is made."""
+        """Wait for the index of the leg after this one, and return that leg."""
         assert self._legs is not None
         number = leg.number + 1
         indexes = self._legs.of_leg(number)
@@ -309,7 +309,7 @@ class Loader(WholeLoader):
         return order.epoch(0).records(whole, len(order))
 
     def _loader_of(self, leg: Leg) -> WholeLoader:
-        """Return what gives the batches of a leg."""
+        """Return the loader of a leg."""
         given = replace(self.options, comm=None, collate_fn=None, start="whole")
         if not leg.is_last:
             given = replace(given, remainder="drop")
@@ -319,7 +319,7 @@ class Loader(WholeLoader):
         return loader
 
     def _place(self) -> tuple[int, Mapping[str, Any] | None]:
-        """Return the leg that comes next, and how far it is."""
+        """Return the number of the current or next leg, and its state."""
         assert self._resumed is not None
         if self._leg is None:
             return self._resumed
@@ -358,7 +358,7 @@ def _close(loader: WholeLoader) -> None:
 
 
 def _files(records: Any, comm: Any) -> list[str]:
-    """Return the files that some paths and patterns match; none for a store."""
+    """Return the files that match paths and patterns; none for a store."""
     given = [records] if isinstance(records, str | os.PathLike) else list(records)
     find = partial(expanded, [os.fspath(one) for one in given])
     names = find() if comm is None else told_by_first(comm, find)

@@ -1,4 +1,4 @@
-"""What the reader of a node holds: portions that are read, or are being read."""
+"""The portions that the reader of a node holds or is reading."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from monarch.records.columns import UnitDecoder
 from monarch.records.errors import RecordsError
 
 DECODERS: Final = 2
-"""How many portions are decoded at once, or wait for a buffer."""
+"""Portions that are being decoded, or wait for a buffer, at the same time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,12 +27,12 @@ class Load:
     """A portion, from the start of its reads to its last use.
 
     Attributes:
-        buffer: None while it is decoded.
-        requests: how many it has.
-        done: those that are read, in the order in which they ended.
+        buffer: its buffer; None while it is decoded.
+        requests: number of its requests.
+        done: completed requests, in the order of completion.
         decoded: the bytes of its Records, until a buffer is free for them.
-        loose: the bytes of requests of which no length was known, as they come.
-        ended: how many requests are read, or have failed.
+        loose: the bytes of requests of unknown length, as they arrive.
+        ended: number of requests that are read or have failed.
         failure: why it cannot be read.
     """
 
@@ -68,7 +68,7 @@ class Begun(Enum):
 
 @dataclass(slots=True, eq=False)
 class Decoded:
-    """A portion that was decoded: what ends is its only request, see `reading.End`."""
+    """A decoded portion, as the end of its only request, see `reading.End`."""
 
     owner: Load
     error: RecordsError | None = None
@@ -77,7 +77,7 @@ class Decoded:
 
 
 Ended = Callable[[Sequence[End]], None]
-"""Takes requests of portions that have ended; any thread calls it."""
+"""Called with completed requests of portions, by any thread."""
 
 
 class Loads:
@@ -85,7 +85,7 @@ class Loads:
 
     Args:
         readers: reads requests, and reports their ends to `ended`.
-        ended: see there; the caller then calls `end` in its own thread.
+        ended: see `Ended`; the caller then calls `end` in its own thread.
     """
 
     def __init__(
@@ -103,18 +103,18 @@ class Loads:
         return f"<Loads, {len(self._loads)}>"
 
     def get(self, key: Key) -> Load | None:
-        """Return what is held of a portion."""
+        """Return a held portion; None: it is not held."""
         return self._loads.get(key)
 
     def keys(self) -> list[Key]:
-        """Return the keys of what is held."""
+        """Return the keys of all held portions."""
         return list(self._loads)
 
     def begin(self, key: Key) -> Begun:
         """Begin to read a portion, if it is not held already.
 
         Raises:
-            OSError: the node has no memory.
+            OSError: the node is out of memory.
         """
         load = self._loads.get(key)
         if load is not None:
@@ -143,10 +143,10 @@ class Loads:
         return Begun.YES
 
     def adopt(self, key: Key, fd: int) -> Load | None:
-        """Take over a portion that a rank has read, with the memory that it is in.
+        """Take over a portion that a rank has read, together with its memory.
 
         Returns:
-            None if it is not needed, or does not fit: the descriptor is closed.
+            None if it is already held or does not fit: the descriptor is closed.
         """
         portion = self._portions.find(key)
         is_new = key not in self._loads
@@ -177,13 +177,13 @@ class Loads:
             load.done.append(one.number)
 
     def drop(self, key: Key) -> None:
-        """Give up a portion that is not being read."""
+        """Drop a portion that is not being read."""
         load = self._loads.pop(key)
         if load.buffer is not None:
             self._pool.give(load.buffer)
 
     def _never_fits(self, load: Load, size: int) -> Begun:
-        """Fail a portion that has no room, if it is larger than all memory."""
+        """Fail a portion that does not fit, if it is larger than all memory."""
         if rounded(size) <= self._pool.limit:
             return Begun.NO_ROOM
         load.failure = (
@@ -194,10 +194,10 @@ class Loads:
         self._loads[load.key] = load
         return Begun.YES
 
-    # -- Records whose lengths were not known ------------------------------------------
+    # -- Records of unknown length -----------------------------------------------------
 
     def _begin_loose(self, load: Load) -> Begun:
-        """Read the Records of a portion one by one; they get a buffer together."""
+        """Read the Records of a portion one by one; they later share one buffer."""
         ranges = load.portion.unit_ranges()
         load.requests = len(ranges)
         load.loose = [bytearray()] * len(ranges)
@@ -212,19 +212,19 @@ class Loads:
             load.decoded, load.loose = [memoryview(each) for each in load.loose], None
             self._place(load)
 
-    # -- units that are decoded --------------------------------------------------------
+    # -- decoded units -----------------------------------------------------------------
 
     def place(self, keys: Sequence[Key]) -> None:
-        """Give buffers to decoded portions, as far as some are free."""
+        """Copy decoded portions into buffers, as far as buffers are free."""
         for key in keys:
             load = self._loads.get(key)
             if load is not None and load.decoded is not None:
                 self._place(load)
 
     def free_decoder(self, key: Key) -> bool:
-        """Give up a decoded portion without a buffer, for one that is needed before it.
+        """Drop a decoded portion without a buffer for one that is needed before it.
 
-        Else the decoders could wait for room that only the earlier one would make.
+        Otherwise the decoders could wait for memory that only the earlier one frees.
         """
         waiting = [one.key for one in self._loads.values() if one.decoded is not None]
         last = max(waiting, default=key)
@@ -241,7 +241,7 @@ class Loads:
         return Begun.YES
 
     def _decode(self, load: Load) -> None:
-        """Decode a portion, in a thread of its own."""
+        """Decode a portion in a decoder thread."""
         try:
             decoder = getattr(self._own, "decoder", None)
             if decoder is None:
@@ -252,7 +252,7 @@ class Loads:
                 for record in decoder.records(int(unit))
             ]
         except Exception as error:
-            # Whatever a library raises: the ranks would wait for this portion.
+            # Report any exception of a library: the ranks wait for this portion.
             if not isinstance(error, RecordsError):
                 error = RecordsError(f"it cannot be decoded: {error!r}")
             self._ended([Decoded(load, error)])
@@ -263,7 +263,7 @@ class Loads:
         self._ended([Decoded(load)])
 
     def _place(self, load: Load) -> Begun:
-        """Copy what was decoded into a buffer."""
+        """Copy a decoded portion into a buffer."""
         assert load.decoded is not None
         lengths = np.array([len(record) for record in load.decoded], np.int64)
         begin = aligned(len(lengths) * ROW.itemsize)

@@ -1,4 +1,4 @@
-"""The arguments of a loader, with the names that users of other loaders know."""
+"""The arguments of a loader, named as in other loaders."""
 
 from __future__ import annotations
 
@@ -50,35 +50,35 @@ class Options:
     """The arguments of a loader.
 
     Attributes:
-        batch_size: of each rank.
-        seed: of the order; the same on all ranks.
+        batch_size: Records in a batch of each rank.
+        seed: seed of the order; the same on all ranks.
         shuffle: "group": Groups are shuffled, and Records among `groups_in_flight` of
             them; "global": all Records, at the cost of a read for each; "none". None:
-            "global" where each Record is an object of a store, else "group".
-        groups_in_flight: how many Groups are mixed with each other.
-        group_bytes: of the consecutive Records that are read together.
-        rank, world_size: by default of `comm`, torchrun, MPI or Slurm.
+            "global" if each Record is an object of a store, else "group".
+        groups_in_flight: number of Groups that are mixed with each other.
+        group_bytes: bytes of consecutive Records that are read together.
+        rank, world_size: by default from `comm`, torchrun, MPI or Slurm.
         comm: a communicator as of mpi4py, the same for all ranks.
-        start: "early": the first epoch begins before the index of all shards is there.
-            It takes them in an order of its own, which `seed` shuffles; `len()` is not
-            known until the index is. "whole": when it is there.
-        remainder: what becomes of the Records that fill no global batch: "drop", "pad"
-            or "uneven".
-        in_order: False lets a batch go on without a Record that is late.
-        reorder_window: by how many batches a Record may be late; 4 if not in order.
+        start: "early": the first epoch begins before all shards are indexed. It takes
+            them in an order that `seed` shuffles; `len()` is unknown until the index is
+            complete. "whole": the first epoch waits for the index.
+        remainder: treatment of Records that fill no global batch: "drop", "pad" or
+            "uneven".
+        in_order: False: a batch does not wait for a late Record.
+        reorder_window: batches by which a Record may be late; 0: 4 if not in order.
         slow_start: batches after which one more is requested ahead; 0: all at once.
-        prefetch_batches: how many batches are requested ahead; None: what fits.
-        memory_limit: bytes of all buffers of a node; None: twice what is mixed.
-        readers_max: how many requests are read at once, of the job if there is a
-            `comm`, else of each node.
-        window: requests in flight to a store, of each node; "auto": as many as its
+        prefetch_batches: batches to request ahead; None: as many as fit.
+        memory_limit: bytes of all buffers of a node; None: twice the mixed Groups.
+        readers_max: maximum requests that are read at the same time, by the job if
+            `comm` is given, else by each node.
+        window: requests in flight to a store from each node; "auto": as many as its
             rate and the round trip need, within `memory_limit`.
-        decode: is called for each Record by the rank.
-        collate_fn: makes of a batch what the loop gets.
+        decode: called by the rank for each Record.
+        collate_fn: called with each batch; the loop gets its result.
         output: "memoryview", "numpy" or "torch".
-        timeout: seconds after which a wait ends with an error.
-        order_log: a file to which the order of the batches is written.
-        replay: such a file, whose order is followed.
+        timeout: seconds after which a wait fails with an error.
+        order_log: file to which the order of the batches is written.
+        replay: such a file, whose order is repeated.
     """
 
     batch_size: int
@@ -107,10 +107,10 @@ class Options:
 
     @classmethod
     def of(cls, batch_size: int, given: LoaderOptions) -> Options:
-        """Return the arguments that were given, and the usual ones.
+        """Return the given arguments, with defaults for all others.
 
         Raises:
-            UsageError: one is not known, or cannot be.
+            UsageError: an argument is unknown or invalid.
         """
         known = [field.name for field in fields(cls)]
         for name in given:
@@ -123,10 +123,10 @@ class Options:
         return found
 
     def check(self) -> None:
-        """Check what no other part checks.
+        """Check the values that no other part checks.
 
         Raises:
-            UsageError: a value cannot be.
+            UsageError: a value is invalid.
         """
         least = {
             "group_bytes": 1,
@@ -156,7 +156,7 @@ class Options:
             raise UsageError(text)
 
     def _check_early(self) -> None:
-        """Check what an early first epoch cannot do.
+        """Reject arguments that an early first epoch does not support.
 
         Raises:
             UsageError: such an argument was given.
@@ -170,7 +170,7 @@ class Options:
 
     @property
     def lateness(self) -> int:
-        """Return by how many batches a Record may be late."""
+        """Return the number of batches by which a Record may be late."""
         if self.in_order:
             return 0
         return self.reorder_window or 4
@@ -180,8 +180,8 @@ def depth(consumed: int, ahead: int, slow_start: int) -> int:
     """Return how many batches to request ahead (the ramp-up of arXiv 2503.22643).
 
     Args:
-        consumed: how many batches were given so far.
-        ahead: how many are requested in the end.
+        consumed: number of batches delivered so far.
+        ahead: number of batches requested after the ramp-up.
         slow_start: see `Options`.
     """
     if not slow_start:

@@ -1,15 +1,14 @@
 """The order of the Records of an epoch: a pure function of seed and epoch.
 
 The order is that of the whole job. Ranks take their slices of its global batches, so it
-does not change with the number of ranks or nodes, and any place in it is found without
-what came before: a job goes on in the middle of an epoch at once.
+does not change with the number of ranks or nodes. Any place in it is found without the
+places before it, so a job resumes in the middle of an epoch without delay.
 
 `group` is a shuffle of two levels, as in CorgiPile (arXiv 2206.05830): the Groups are
 shuffled, and the Records of each Group are dealt at random to as many turns as Groups
-are mixed with each other. An epoch goes from turn to turn. Each turn brings one more
-Group and mixes parts of the last ones, so a Group is in memory for that many turns, and
-the first batch needs few Groups. `global` shuffles all Records, which costs a read for
-each.
+are mixed with each other. An epoch consists of turns. Each turn adds one more Group and
+mixes parts of the last ones, so a Group is in memory for that many turns, and the first
+batch needs few Groups. `global` shuffles all Records, which costs a read for each.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Array = npt.NDArray[Any]
 _GROUPS: Final = 0
 _RECORDS: Final = 1
 _TURNS: Final = 2
-"""What a stream of random numbers is for."""
+"""The uses of a stream of random numbers."""
 _TURNS_KEPT: Final = 4
 
 
@@ -38,11 +37,11 @@ class RecordOrder:
     """The orders of all epochs over some Groups.
 
     Args:
-        seed: not negative.
-        window: how many Groups are mixed with each other.
+        seed: seed of the random numbers, not negative.
+        window: number of Groups that are mixed with each other.
 
     Raises:
-        UsageError: an argument cannot be.
+        UsageError: an argument is invalid.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class RecordOrder:
         return f"<RecordOrder {self.shuffle}, seed {self.seed}, {self.groups!r}>"
 
     def __len__(self) -> int:
-        """Return how many Records an epoch has."""
+        """Return the number of Records of an epoch."""
         return len(self.groups.index)
 
     def epoch(self, number: int) -> EpochOrder:
@@ -81,17 +80,17 @@ class RecordOrder:
 
     def random(self, epoch: int, use: int, number: int) -> np.random.Generator:
         """Return the random numbers for one use in an epoch."""
-        # Philox gives the same numbers on all machines (NumPy's stream guarantee).
+        # Philox returns the same numbers on all machines (NumPy's stream guarantee).
         key = np.random.SeedSequence((self.seed, epoch, use, number))
         return np.random.Generator(np.random.Philox(key))
 
 
 class Rows(NamedTuple):
-    """Where Records are found.
+    """The places of Records.
 
     Attributes:
-        positions: of their Groups, in the order of the epoch.
-        rows: which Record of the Group, as they lie.
+        positions: positions of their Groups in the order of the epoch.
+        rows: numbers of the Records in their Groups, by object and offset.
     """
 
     positions: Array
@@ -104,7 +103,7 @@ class EpochOrder:
 
     Attributes:
         groups: the Groups, in the order of the epoch.
-        ends: how many Records the turns have together, up to each.
+        ends: cumulative number of Records at the end of each turn.
         every: the Records themselves, if all are shuffled; else None.
     """
 
@@ -117,7 +116,7 @@ class EpochOrder:
     _turns: dict[int, Rows] = field(default_factory=dict)
 
     def records(self, first: int, end: int) -> Array:
-        """Return the Records at the places `first` to `end` of the epoch."""
+        """Return the Records at the places `first` to `end` (exclusive)."""
         end = min(end, len(self.order))
         if self.every is not None:
             return self.every[first:end]
@@ -130,7 +129,7 @@ class EpochOrder:
         return records
 
     def rows(self, first: int, end: int) -> Rows:
-        """Return where the Records at the places `first` to `end` are found.
+        """Return the Groups and rows of the Records at the places `first` to `end`.
 
         Not for an order in which all Records are shuffled: it has no Groups.
         """
@@ -152,11 +151,11 @@ class EpochOrder:
         return int(np.searchsorted(self.ends, place, "right"))
 
     def first_position(self, place: int) -> int:
-        """Return the first Group that is used at a place or after it."""
+        """Return the position of the first Group used at a place or after it."""
         return max(0, self.turn_at(place) - self.order.window + 1)
 
     def end_position(self, place: int) -> int:
-        """Return the Group after the last one that is used before a place."""
+        """Return the position after the last Group that is used before a place."""
         turn = self.turn_at(place - 1) if place else -1
         return min(len(self.groups), turn + 1)
 
@@ -164,7 +163,7 @@ class EpochOrder:
         return int(self.ends[turn - 1]) if turn else 0
 
     def _kept_turn(self, turn: int) -> Rows:
-        """Return a turn; the last few are kept, as batches are parts of them."""
+        """Return a turn; a few are kept, because batches are parts of them."""
         if turn not in self._turns:
             if len(self._turns) >= _TURNS_KEPT:
                 self._turns.pop(min(self._turns))
@@ -202,10 +201,10 @@ class EpochOrder:
 
 
 def _turn_ends(counts: Array, window: int) -> Array:
-    """Return how many Records the turns have up to each.
+    """Return the cumulative number of Records at the end of each turn.
 
     Args:
-        counts: of the Records of each Group, in the order of the epoch.
+        counts: number of Records of each Group, in the order of the epoch.
     """
     turns = np.zeros(len(counts) + window - 1 if len(counts) else 0, np.int64)
     for part in range(window if len(counts) else 0):
@@ -219,21 +218,21 @@ def _turn_ends(counts: Array, window: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """How the Records of an epoch are dealt to ranks.
+    """The distribution of the Records of an epoch to ranks.
 
     Global batch `k` has `batch_size * world_size` Records; rank `r` takes the `r`-th
     part of it. All ranks have equally many batches.
 
     Args:
-        records: of an epoch.
-        batch_size: of one rank.
-        remainder: what becomes of the last Records, if they fill no global batch:
-            `drop` leaves them out of this epoch, `pad` fills it with the first ones,
-            `uneven` deals them as evenly as possible.
-        start: the place at which the first batch begins, where an epoch is resumed.
+        records: number of Records of an epoch.
+        batch_size: number of Records in a batch of one rank.
+        remainder: treatment of the last Records, if they fill no global batch: `drop`
+            leaves them out of this epoch, `pad` fills it with the first ones, `uneven`
+            deals them as evenly as possible.
+        start: the place of the first batch, if an epoch is resumed.
 
     Raises:
-        UsageError: an argument cannot be.
+        UsageError: an argument is invalid.
     """
 
     records: int
@@ -256,13 +255,13 @@ class Batches:
             raise UsageError(text)
 
     def __len__(self) -> int:
-        """Return how many batches each rank has from the start on."""
+        """Return the number of batches of each rank from the start on."""
         whole, rest = divmod(max(0, self.records - self.start), self.global_size)
         return whole + (rest > 0 and self.remainder != "drop")
 
     @property
     def global_size(self) -> int:
-        """Return the Records of a global batch."""
+        """Return the number of Records of a global batch."""
         return self.batch_size * self.world_size
 
     def begin(self, batch: int) -> int:

@@ -1,4 +1,4 @@
-"""How much a loader asks for ahead, and in how much memory: pure decisions."""
+"""How far ahead a loader requests, and its memory: pure functions."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from monarch.records.keys import UNKNOWN_LENGTH
 _AHEAD_MIN: Final = 8
 _BATCHES_AHEAD: Final = 8
 _LATE: Final = 8
-"""A late Record holds the memory of its batch: so many times more batches are held."""
+"""Factor of the held batches if a late Record can hold the memory of its batch."""
 AUTO_BYTES: Final = 256 * MIB
-"""What a window that follows the network may grow to, unless memory_limit says so."""
+"""Default memory of an automatic window, unless memory_limit is given."""
 AUTO_REQUESTS: Final = 16384
 GUESSED_BYTES: Final = 64 << 10
-"""The size of a Record whose length is not known."""
+"""Assumed size of a Record of unknown length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a loader asks for ahead.
+    """How far ahead a loader requests.
 
     Attributes:
         memory_limit: bytes of all buffers of a node.
-        positions: how many portions fit into it.
-        batches: how many are requested ahead; None: what fits.
-        window: requests in flight to a store, at most.
+        positions: number of portions that fit into it.
+        batches: batches to request ahead; None: as many as fit.
+        window: maximum requests in flight to a store.
     """
 
     memory_limit: int
@@ -44,10 +44,10 @@ def plan(given: Options, groups: Groups, groups_mixed: int) -> Plan:
     """Return the plan for some options.
 
     Args:
-        groups_mixed: how many Groups are mixed with each other.
+        groups_mixed: number of Groups that are mixed with each other.
 
     Raises:
-        UsageError: too little for one batch is allowed.
+        UsageError: memory_limit is too small.
     """
     largest = rounded(_largest_portion(given, groups))
     if given.shuffle != "global":
@@ -64,7 +64,7 @@ def plan(given: Options, groups: Groups, groups_mixed: int) -> Plan:
 
 
 def _plan_of_store(given: Options, groups: Groups, largest: int) -> Plan:
-    """Return the plan where each Record is a request to a store."""
+    """Return the plan if each Record is a request to a store."""
     mean = _mean_batch(given, groups)
     if given.window == "auto":
         usual = max(AUTO_BYTES, 4 * largest)
@@ -80,12 +80,12 @@ def _plan_of_store(given: Options, groups: Groups, largest: int) -> Plan:
 
 
 def _held(given: Options, batches: int) -> int:
-    """Return how many batches are held if so many are requested ahead."""
+    """Return the number of batches in memory for a number requested ahead."""
     return (batches + 2) * (_LATE if given.lateness else 1)
 
 
 def _window(given: Options, limit: int, record_bytes: int) -> int:
-    """Return how many requests to a store are in flight at most."""
+    """Return the maximum requests in flight to a store."""
     if given.window != "auto":
         wanted = given.window
     else:
@@ -107,7 +107,7 @@ def _limit(given: Options, least: int, largest: int, usual: int) -> int:
 
 
 def _largest_portion(given: Options, groups: Groups) -> int:
-    """Return the bytes of the largest portion, as far as that is known."""
+    """Return the bytes of the largest portion, with assumptions on unknown lengths."""
     index = groups.index
     if not len(index):
         return ALIGN

@@ -1,7 +1,7 @@
-"""Portions: what is read as one piece, and where its Records are in a buffer.
+"""Portions: the units of reading, and the layout of their Records in a buffer.
 
-A portion is a Group; where all Records are shuffled, it is a batch of a rank. A buffer
-begins with a table of the Records, and their bytes follow request by request.
+A portion is a Group or, if all Records are shuffled, a batch of a rank. A buffer begins
+with a table of the Records; their bytes follow request by request.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from monarch.records.keys import UNKNOWN_LENGTH
 Array = npt.NDArray[Any]
 
 ROW: Final = np.dtype([("start", "<u8"), ("length", "<u4"), ("request", "<u4")])
-"""A Record in a buffer: where it starts, and which request reads it."""
+"""A Record in a buffer: its start, its length, and the request that reads it."""
 ALIGN: Final = 64
 GAP_ALONE: Final = 16 << 10
-"""Gaps between Records of a batch that are read with them."""
+"""Largest gap between Records of a batch that is read with them."""
 _EPOCHS_KEPT: Final = 2
 EVERYBODY: Final = -1
 """The owner of a portion that each rank uses."""
 
 
 class Key(NamedTuple):
-    """Which portion: portions are read in the order of their keys.
+    """Identifies a portion; portions are read in the order of their keys.
 
     Attributes:
-        position: in the order of the epoch.
-        owner: the rank that uses it alone, or EVERYBODY.
+        position: position in the order of the epoch.
+        owner: the only rank that uses it, or EVERYBODY.
         start: the place at which the batches of the epoch begin, if it has an owner.
     """
 
@@ -56,10 +56,10 @@ def keys_of(spans: Sequence[Sequence[int]], owner: int) -> list[Key]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Portion:
-    """The units of a portion, as they lie.
+    """The units of a portion, by object and offset.
 
     Attributes:
-        starts: where each request begins in `units`, and at the end their number.
+        starts: start of each request in `units`, then the number of units.
     """
 
     index: RecordIndex
@@ -77,11 +77,11 @@ class Portion:
 
     @property
     def reads_each_alone(self) -> bool:
-        """Whether no two units are read by one request."""
+        """Whether each unit is read by its own request."""
         return len(self.starts) == len(self.units) + 1
 
     def requests(self) -> Requests:
-        """Return the bytes that each request reads."""
+        """Return the range of bytes of each request."""
         units = self.index.units[self.units]
         offsets = units["offset"].astype(np.int64)
         lengths = units["length"].astype(np.int64)
@@ -93,21 +93,21 @@ class Portion:
 
     @property
     def has_unknown_lengths(self) -> bool:
-        """Whether the length of a Record is only known once it is read."""
+        """Whether the length of a Record is unknown before it is read."""
         keys = self.index.keys
         if keys is None or self.index.is_decoded:
             return False
         return bool((self.index.units["length"][self.units] == UNKNOWN_LENGTH).any())
 
     def unit_ranges(self) -> list[Range]:
-        """Return the bytes of each unit."""
+        """Return the range of bytes of each unit."""
         return [self.index.range_of(unit) for unit in self.units.tolist()]
 
     def layout(self, requests: Requests) -> Layout:
-        """Return where the Records are in a buffer; not if units are decoded.
+        """Return the layout of the Records in a buffer; not for decoded units.
 
         Args:
-            requests: those of `requests`.
+            requests: the result of `requests`.
         """
         table = np.empty(len(self.units), ROW)
         sizes = aligned(requests.lengths)
@@ -128,25 +128,25 @@ class Portion:
 
 
 class Requests(NamedTuple):
-    """The bytes that some requests read; the attributes are those of Range."""
+    """The ranges of bytes of some requests; the attributes are those of Range."""
 
     objects: Array
     offsets: Array
     lengths: Array
 
     def ranges(self) -> list[Range]:
-        """Return the same one by one."""
+        """Return the ranges one by one."""
         columns = (column.tolist() for column in self)
         return list(map(Range._make, zip(*columns, strict=True)))
 
 
 class Layout(NamedTuple):
-    """A buffer of a portion.
+    """The layout of the buffer of a portion.
 
     Attributes:
-        table: of type ROW, at the start of the buffer.
-        begins: where the bytes of each request begin.
-        bytes: of the whole buffer.
+        table: table of type ROW, at the start of the buffer.
+        begins: offset of the bytes of each request.
+        bytes: size of the whole buffer.
     """
 
     table: Array
@@ -163,7 +163,7 @@ class Portions:
     """The portions of all epochs.
 
     Args:
-        batches: how batches are dealt, as seen by rank 0.
+        batches: the distribution to ranks, for rank 0.
     """
 
     def __init__(self, order: RecordOrder, batches: Batches) -> None:
@@ -182,7 +182,7 @@ class Portions:
     def epoch(self, number: int) -> EpochOrder:
         """Return the order of an epoch.
 
-        Two are kept: the start of the next one is read while this one ends.
+        Two are kept: the start of the next epoch is read while this one ends.
         """
         found = self._epochs.get(number)
         if found is None:
@@ -192,9 +192,10 @@ class Portions:
         return found
 
     def paths(self, epoch: int) -> list[str]:
-        """Return the objects in the order in which an epoch first uses each.
+        """Return the objects in the order of their first use in an epoch.
 
-        Where all Records are shuffled, that is no order: it begins with all of them.
+        If all Records are shuffled, all objects are used from the start, so their order
+        is that of the index.
         """
         groups, index = self.order.groups, self.order.groups.index
         objects = index.units["object"][groups.order]

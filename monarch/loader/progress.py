@@ -1,4 +1,4 @@
-"""How far a loader is: what a checkpoint keeps, and the order that was really given."""
+"""The progress of a loader: the state for checkpoints, and the order of delivery."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Progress:
     """A place in the sequence of epochs.
 
     Attributes:
-        epoch: that is read, or is read next.
-        place: up to which its Records were given, over all ranks.
-        start: the place at which its batches began, where it was resumed.
-        late: which of the Records after `place` were given, out of order, as places in
-            the sequence of the rank, counted from its first one that was not given.
+        epoch: the current or next epoch.
+        place: the place up to which its Records were delivered, over all ranks.
+        start: the place at which its batches began, if it was resumed.
+        late: Records delivered out of order after the first undelivered one, as
+            distances from that one in the sequence of the rank.
     """
 
     epoch: int = 0
@@ -40,12 +40,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What must be the same for an order to go on.
+    """The values that must be equal to continue an order.
 
     Attributes:
-        fingerprint: of the index.
-        order: the arguments that make the order, by name.
-        ranks: those that say how batches are dealt, by name.
+        fingerprint: fingerprint of the index.
+        order: the arguments that determine the order, by name.
+        ranks: the arguments that distribute batches to ranks, by name.
     """
 
     fingerprint: str
@@ -53,7 +53,7 @@ class Identity:
     ranks: Mapping[str, int]
 
     def state(self, progress: Progress) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {
             "version": STATE_VERSION,
             "epoch": progress.epoch,
@@ -66,10 +66,10 @@ class Identity:
         }
 
     def progress(self, state: Mapping[str, Any]) -> Progress:
-        """Return how far a checkpoint was.
+        """Return the progress in the state of a checkpoint.
 
         Raises:
-            UsageError: it is of other records, or of another order.
+            UsageError: the state belongs to other records, or to another order.
         """
         if "early" in state:
             text = "the state is of an epoch that began early: use start='early'"
@@ -115,16 +115,16 @@ def _unpacked(text: str) -> tuple[int, ...]:
 class Backlog:
     """The Records of a rank's epoch that were requested and not delivered yet.
 
-    Records are numbered in the sequence of the rank. A late one does not hold up its
-    batch: that takes the first ones that are there. No batch takes a Record of the next
-    epoch.
+    Records are numbered in the sequence of the rank. A late one does not delay its
+    batch, which takes the first ready ones. No batch takes a Record of the next epoch.
 
     Args:
-        ends: how many Records the batches have together, up to each.
-        window: by how many batches a Record may be late.
-        batch: the next one.
-        late_before: which Records were given already, as `late` returns them.
-        step: other processes give the batches between; only without a window.
+        ends: cumulative number of Records at the end of each batch.
+        window: number of batches by which a Record may be late.
+        batch: number of the next batch.
+        late_before: Records delivered already, as `late` returns them.
+        step: distance of the batches of this process, if others deliver those between;
+            only without a window.
     """
 
     ends: Sequence[int]
@@ -137,15 +137,15 @@ class Backlog:
     _given: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Go to where the epoch is resumed."""
+        """Begin at the place where the epoch is resumed."""
         self._asked = self._end(self.batch) - len(self.late_before)
         self._given = {self._asked + one for one in self.late_before}
 
     def ask(self, ahead: int) -> int:
-        """Ask for Records of the next batches; return the first that is not given.
+        """Request Records of the next batches; return the first undelivered one.
 
         Args:
-            ahead: of how many batches after this one Records may be taken.
+            ahead: number of batches after this one whose Records may be taken.
         """
         end = self._end(self.batch + 1 + min(ahead, self.window))
         self._open += [n for n in range(self._asked, end) if n not in self._given]
@@ -154,12 +154,12 @@ class Backlog:
 
     @property
     def frontier(self) -> int:
-        """Return how many Records were given; others before it are late."""
+        """Return the end of the delivered batches; Records open before it are late."""
         return self._end(self.batch)
 
     @property
     def low(self) -> int:
-        """Return the first Record that is not given."""
+        """Return the first undelivered Record."""
         return self._open[0] if self._open else self._asked
 
     @property
@@ -169,14 +169,14 @@ class Backlog:
 
     @property
     def size(self) -> int:
-        """Return how many Records the next batch has."""
+        """Return the number of Records of the next batch."""
         return self._end(self.batch + 1) - self._end(self.batch)
 
     def choose(self, is_ready: Array) -> list[int] | None:
         """Return the Records of the next batch; None: too few are ready.
 
         Args:
-            is_ready: for each of `open`.
+            is_ready: whether each Record of `open` is ready.
         """
         ready = np.flatnonzero(is_ready)[: self.size]
         if len(ready) < self.size:
@@ -184,7 +184,7 @@ class Backlog:
         return [self._open[n] for n in ready]
 
     def give(self, chosen: Sequence[int]) -> int:
-        """Note that a batch was given; return how many of its Records were late."""
+        """Mark a batch as delivered; return the number of its late Records."""
         first = self._end(self.batch)
         self.batch += self.step
         self._asked = max(self._asked, self._end(self.batch))
@@ -193,7 +193,7 @@ class Backlog:
         return sum(n < first for n in chosen)
 
     def late(self) -> tuple[int, ...]:
-        """Return what was given after the first that was not, counted from that one."""
+        """Return the delivered Records behind the first open one, relative to it."""
         low = self.low
         waiting = set(self._open)
         upto = max(self._asked, max(self._given, default=-1) + 1)
@@ -204,14 +204,14 @@ class Backlog:
         )
 
     def _end(self, batches: int) -> int:
-        """Return how many Records the first batches have together."""
+        """Return the total number of Records of the first batches."""
         if not batches or not self.ends:
             return 0
         return int(self.ends[min(batches, len(self.ends)) - 1])
 
 
 class OrderLog:
-    """The Records of each batch as they were given, a line for each."""
+    """A log with the Records of each batch in the order of delivery, one line each."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115

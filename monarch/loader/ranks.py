@@ -1,4 +1,4 @@
-"""Which rank of how many a process is, and what names the job to all its ranks."""
+"""The rank of a process, the number of ranks, and a name shared by all ranks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Ranks:
     """The ranks of a job.
 
     Attributes:
-        source: where they come from.
-        job: the same for all ranks of the job on a node.
-        comm: a communicator as of mpi4py, if there is one.
+        source: the source of these values.
+        job: name of the job, equal for all its ranks on a node.
+        comm: a communicator as of mpi4py, if one is used.
     """
 
     rank: int
@@ -41,7 +41,7 @@ class Ranks:
     comm: Any = None
 
     def told_by_first(self, value: Any) -> Any:
-        """Return what rank 0 gives here; without a communicator each one's own."""
+        """Return the value of rank 0; without a communicator, the own value."""
         return value if self.comm is None else self.comm.bcast(value, root=0)
 
 
@@ -75,7 +75,7 @@ def find_ranks(
 
 
 def _job(environ: Mapping[str, str]) -> str:
-    """Return what is the same for all ranks that one launcher has started."""
+    """Return a name that is equal for all ranks of one launcher."""
     for names in _JOBS:
         found = [environ.get(name, "") for name in names]
         if all(found):

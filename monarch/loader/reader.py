@@ -1,7 +1,8 @@
 """The reader of a node: a process that reads portions for all ranks of the node.
 
-It reads ahead what the ranks say that they need, in the order of an epoch, into buffers
-that they map. What is behind all ranks is given up. It ends with the last rank.
+It reads ahead the portions that the ranks request, in the order of an epoch, into
+buffers that they map. Portions behind all ranks are dropped. It ends with the last
+rank.
 """
 
 from __future__ import annotations
@@ -40,25 +41,26 @@ _TICK_S: Final = 0.02
 _LONELY_S: Final = 10.0
 """How long a reader waits for its first rank."""
 _OFFERS_S: Final = 0.5
-"""How long a rank may take to offer what it reads: else it is read again. Also how long
-the rank that has started the reader may take to come, as others may come before it."""
+"""Time for a rank to offer the portions that it has read, before they are read again.
+Also the time for the rank that started the reader to connect: others may be faster."""
 _LOOK_S: Final = 0.002
 _MADE_MAX: Final = 2
-"""How many buffers are made between two looks at what has come: each takes a while."""
+"""Buffers made between two polls for messages: each takes a while."""
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A process of a rank that is connected.
+    """A connected process of a rank.
 
     Attributes:
-        serial: of the last message that said what it needs.
-        spans: what it needs, as in `wire`.
-        keys: the same.
-        told: how many requests of each portion it knows to be done.
-        buffers: those that it has mapped.
+        serial: serial of its last `need` message.
+        spans: the spans that it needs, as in `wire`.
+        keys: the portions of these spans.
+        told: completed requests of each portion that were reported to it; -1: a
+            failure.
+        buffers: buffers that it has mapped.
         yields: it was asked to give up its portions.
-        offers_until_s: it may offer portions until then.
+        offers_until_s: time until which it may offer portions.
     """
 
     channel: Channel
@@ -72,7 +74,7 @@ class Member:
     offers_until_s: float = 0.0
 
     def needs(self, serial: int, spans: list[list[int]], *, is_shared: bool) -> None:
-        """Note what it needs now; what it needed and needs no more, it forgets."""
+        """Note its current needs; portions that it no longer needs are forgotten."""
         self.serial = serial
         self.spans = [[int(number) for number in span] for span in spans]
         self.keys = keys_of(self.spans, EVERYBODY if is_shared else self.rank)
@@ -120,13 +122,13 @@ class NodeReader:
         return f"<NodeReader for {len(self._members)}, {self._loads!r}>"
 
     def run(self) -> None:
-        """Read until the last rank has left."""
+        """Serve the ranks until the last one has left."""
         while self._members or not self._is_over():
             self.turn(_TICK_S)
             self._readers.hedge()
 
     def turn(self, limit_s: float) -> None:
-        """Do what ranks ask for and what the ends of reads allow, or wait for them."""
+        """Wait for messages and ends of reads, and process them."""
         again_s = self._again_s
         for key, events in self._select.select(limit_s if again_s is None else again_s):
             self._serve(key.fd, events)
@@ -184,7 +186,7 @@ class NodeReader:
             self._schedule()
 
     def _obey(self, member: Member, message: Message, fds: list[int]) -> bool:
-        """Do what a rank says; return whether it has moved."""
+        """Process a message of a rank; return whether to schedule reads again."""
         word, *rest = message
         if word == "hello":
             version, member.rank, offers = rest
@@ -222,7 +224,7 @@ class NodeReader:
         return True
 
     def _hint(self, epoch: int) -> None:
-        """Tell the agent of the job in which order files are read in an epoch."""
+        """Send the order of the files of an epoch to the agent of the job."""
         if epoch == self._hinted:
             return
         self._hinted = epoch
@@ -231,7 +233,7 @@ class NodeReader:
         ).start()
 
     def _say(self, member: Member, *message: Any, fds: tuple[int, ...] = ()) -> None:
-        with contextlib.suppress(OSError):  # its end is seen by the next read
+        with contextlib.suppress(OSError):  # the next read detects its end
             member.channel.send(*message, fds=fds)
         self._watch(member)
 
@@ -256,10 +258,10 @@ class NodeReader:
             "reader_pid": os.getpid(),
         }
 
-    # -- what is read, and what is given up --------------------------------------------
+    # -- reading and dropping portions -------------------------------------------------
 
     def _ended(self, ends: Sequence[End]) -> None:
-        """Note that requests have ended; any thread calls this."""
+        """Queue completed requests; called by any thread."""
         self._ends.put(ends)
         with contextlib.suppress(BlockingIOError):
             self._wake.send(b"x")
@@ -273,7 +275,7 @@ class NodeReader:
         return found
 
     def _schedule(self) -> None:
-        """Begin what is needed next, as far as memory permits, and inform the ranks."""
+        """Begin the next reads, as far as memory permits, and inform the ranks."""
         now = time.monotonic()
         self._again_s = None
         offers = (one.offers_until_s for one in self._members.values())
@@ -303,13 +305,13 @@ class NodeReader:
             self._tell(member, gone)
 
     def _sort_out(self, wanted: set[Key]) -> list[Key]:
-        """Give up what no rank will need; return what one may need later."""
+        """Drop portions that no rank will need; return those that one may need."""
         spare = []
         for key in self._loads.keys():  # noqa: SIM118
             load = self._loads.get(key)
             if key in wanted or load is None or load.is_reading:
                 continue
-            if load.is_decoding:  # it waits for a buffer, and others for its decoder
+            if load.is_decoding:  # it waits for a buffer, and blocks its decoder
                 self._loads.drop(key)
                 continue
             members = self._members.values()
@@ -320,10 +322,11 @@ class NodeReader:
         return sorted(spare)
 
     def _drop_one(self, spare: list[Key], key: Key) -> bool:
-        """Give up one portion for another; return False if there is none.
+        """Drop one portion for another; return False if none can be dropped.
 
         Args:
-            spare: those that no rank needs now; then the last one that none holds.
+            spare: portions that no rank needs now; without any, the last portion that
+                no rank holds is dropped.
         """
         if spare:
             self._loads.drop(spare.pop())
@@ -335,15 +338,15 @@ class NodeReader:
         return bool(later)
 
     def _later(self, key: Key) -> list[Load]:
-        """Return the portions after one whose memory could be used for that one."""
+        """Return the portions after this one whose memory could be used for it."""
         held = [self._loads.get(one) for one in self._loads.keys() if one > key]  # noqa: SIM118
         return [load for load in held if load and load.buffer and not load.is_reading]
 
     def _make_room(self, key: Key) -> None:
-        """Have the last portion given up by the ranks that hold it.
+        """Ask the ranks that hold the last portion to give up theirs.
 
-        They may need the missing one as well. Until there is room for it, no rank is
-        told of portions after it: it would hold them, and wait.
+        They may need the missing one as well. Until it fits, later portions are not
+        reported to any rank, which would hold them and wait.
         """
         last = max((load.key for load in self._later(key)), default=None)
         if last is None:
@@ -355,7 +358,7 @@ class NodeReader:
                 self._say(member, "yield")
 
     def _tell(self, member: Member, gone: list[int]) -> None:
-        """Tell a rank what is new about the portions that it needs."""
+        """Report news of its portions to a rank."""
         left = [number for number in gone if number in member.buffers]
         if left:
             member.buffers.difference_update(left)
@@ -371,7 +374,7 @@ class NodeReader:
                 self._tell_part(member, load)
 
     def _is_short_of(self, key: Key) -> bool:
-        """Return whether a portion blocks one that is needed before."""
+        """Return whether a portion would block an earlier one that does not fit."""
         return self._short is not None and key > self._short
 
     def _tell_part(self, member: Member, load: Load) -> None:
@@ -393,13 +396,13 @@ class NodeReader:
 def reads_of(
     source: Source, settings: Any, ended: Callable[[Sequence[End]], None]
 ) -> Reads:
-    """Return what reads a source.
+    """Return the reads of a source.
 
     Raises:
         RecordsError: the secrets of a store cannot be read.
     """
     if source.index.keys is not None:
-        # Not at the top: these take some 30 ms, which readers of files can do without.
+        # Not at the top: these take some 30 ms, which readers of files can avoid.
         from monarch.loader.fetches import StoreReads
         from monarch.records.stores.window import Window
 
@@ -411,7 +414,7 @@ def reads_of(
 
 
 def source_of(index: RecordIndex) -> Source:
-    """Return what reads the Records of an index."""
+    """Return the source of the Records of an index."""
     if index.keys is None:
         return FileSource(index)
     from monarch.records.stores.source import StoreSource
@@ -421,7 +424,7 @@ def source_of(index: RecordIndex) -> Source:
 
 def main(settings_fd: int, index_fd: int, listener_fd: int) -> None:
     """Serve the messages of the ranks until the last one has left."""
-    # A terminal's interrupt is for the ranks; the reader ends with them.
+    # A terminal's interrupt is meant for the ranks; the reader ends with them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(settings_fd, "rb") as file:
         settings = json.load(file)
@@ -444,6 +447,6 @@ def main(settings_fd: int, index_fd: int, listener_fd: int) -> None:
     )
     listener = socket.socket(fileno=listener_fd)
     listener.setblocking(False)
-    gc.freeze()  # what is here by now stays: no collection needs to look at it
+    gc.freeze()  # all objects so far stay: exclude them from collections
     NodeReader(listener, Portions(order, batches), source, settings).run()
     os._exit(0)  # threads may hang in a read

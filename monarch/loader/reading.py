@@ -1,8 +1,8 @@
-"""Reads of requests by native threads: tried again, and hedged where it is worthwhile.
+"""Reads of requests by threads, with retries and hedging.
 
-The threads of a process read at once as far as it has tokens. Reads of files go into
-the buffer itself. Other sources return their bytes, so that of two reads of the same
-request the later one does no harm.
+Tokens limit the reads of a process at the same time. Files are read directly into the
+buffer. Other sources return their bytes, so that the later one of two reads of the same
+request is harmless.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SEEN_MIN: Final = 20
 
 
 class End(Protocol):
-    """A request that has ended.
+    """A completed request.
 
     Attributes:
-        owner: what it is a part of.
-        number: which part.
-        error: why it could not be read; None: it was.
+        owner: the whole that it is a part of.
+        number: number of the part.
+        error: why it could not be read; None: it was read.
         found: the bytes, if no destination was given.
     """
 
@@ -45,16 +45,16 @@ class End(Protocol):
 
 
 class Reads(Protocol):
-    """What reads requests, in the order in which they are given.
+    """Reads requests in the order of submission.
 
     Attributes:
-        counts: what was read.
+        counts: counters of the reads.
         is_full: more requests would only wait.
     """
 
     @property
     def counts(self) -> ReadCounts:
-        """What was read."""
+        """Counters of the reads."""
 
     @property
     def is_full(self) -> bool:
@@ -63,20 +63,20 @@ class Reads(Protocol):
     def start(
         self, owner: Any, ranges: Sequence[Range], places: Sequence[memoryview | None]
     ) -> None:
-        """Have requests of one owner read.
+        """Queue the requests of one owner.
 
         Args:
-            places: where the bytes of each go; None: into its `found`.
+            places: destination of the bytes of each; None: its `found`.
         """
 
     def count(self, size: int) -> None:
-        """Count a request that was read otherwise."""
+        """Count a request that was read in another way."""
 
     def hedge(self) -> None:
-        """Do what becomes due with time; called now and then."""
+        """Hedge late requests; called periodically."""
 
     def figures(self) -> dict[str, Any]:
-        """Return what is known of a store, by names of `loader.figures`."""
+        """Return the figures of a store, by names of `loader.figures`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,9 +84,9 @@ class Read:
     """One request, which one or more threads read.
 
     Attributes:
-        into: where its bytes go.
+        into: destination of its bytes.
         owner, number, error, found: see End.
-        began_s: when its last attempt began; 0: it has not.
+        began_s: time at which its last attempt began; 0: none yet.
     """
 
     range: Range
@@ -104,10 +104,10 @@ class Read:
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What the threads have done.
+    """Counters of the threads.
 
     Attributes:
-        sizes: requests of each size, by the power of two below it.
+        sizes: number of requests by the largest power of two that their size reaches.
     """
 
     requests: int = 0
@@ -119,7 +119,7 @@ class ReadCounts:
     sizes: dict[int, int] = field(default_factory=dict)
 
     def add(self, size: int) -> None:
-        """Count a request that was read."""
+        """Count a completed request."""
         self.requests += 1
         self.bytes += size
         power = max(0, size.bit_length() - 1)
@@ -127,11 +127,11 @@ class ReadCounts:
 
 
 class Readers:
-    """Threads that read requests in the order in which they are given.
+    """Threads that read requests in the order of submission.
 
     Args:
-        take: waits for a token, and returns what gives it back.
-        ended: takes requests that have ended; any thread calls it.
+        take: waits for a token, and returns a function that releases it.
+        ended: called with completed requests, by any thread.
     """
 
     is_full = False
@@ -164,13 +164,13 @@ class Readers:
 
     @property
     def counts(self) -> ReadCounts:
-        """Return what was read."""
+        """Return the counters of the reads."""
         return self._counts
 
     def start(
         self, owner: Any, ranges: Sequence[Range], places: Sequence[memoryview | None]
     ) -> None:
-        """Have requests of one owner read; each has a place."""
+        """Queue the requests of one owner, each with a place."""
         for number, (one, place) in enumerate(zip(ranges, places, strict=True)):
             assert place is not None
             self._queue.put(Read(one, place, owner, number))
@@ -181,11 +181,11 @@ class Readers:
             self._counts.add(size)
 
     def figures(self) -> dict[str, Any]:
-        """Return that no store is used."""
+        """Return the figures of a store, which are all None."""
         return dict.fromkeys(STORE_FIGURES)
 
     def hedge(self) -> None:
-        """Read what takes long from another replica as well; called now and then."""
+        """Also read late requests from another replica; called periodically."""
         if self._replicas < 2:
             return
         with self._lock:
@@ -202,7 +202,7 @@ class Readers:
                 read.hedges += 1
                 self._counts.hedges += 1
         for read in late:
-            # Not by the queue: others wait there, and this one is late.
+            # Not by the queue, in which other requests wait: this one is late.
             threading.Thread(
                 target=self._attempt, args=(read, read.hedges), daemon=True
             ).start()
@@ -230,7 +230,7 @@ class Readers:
                 give_back()
 
     def _attempt(self, read: Read, replica: int) -> None:
-        """Read a request until that has succeeded, or failed too often."""
+        """Read a request until it succeeds, or has failed too often."""
         while not read.ended:
             read.attempts += 1
             read.began_s = time.monotonic()

@@ -1,9 +1,9 @@
-"""Tokens: how many requests of a loader are read at once, over all nodes of a job.
+"""Tokens: a limit on concurrent requests of a loader, over all nodes of a job.
 
-Rank 0 has the tokens. Each thread of a reader asks for one before it reads and gives it
-back after; whose connection ends has given it back (the staggered readers of LMDBIO,
-TOPC 2019, without an order that a dead reader could break). Who hears nothing for some
-seconds reads without: a limit must not become a hang.
+Rank 0 has the tokens. Each thread of a reader requests one before it reads and returns
+it afterwards, or when its connection ends (the staggered readers of LMDBIO, TOPC 2019,
+without an order that a dead reader could break). A thread that gets no reply for some
+seconds reads without a token: a limit must not become a hang.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TokenServer:
     """Grants tokens from a thread of the process that made it.
 
     Args:
-        tokens: how many there are.
+        tokens: number of tokens.
         host: the address at which other nodes reach this one.
 
     Raises:
@@ -53,7 +53,7 @@ class TokenServer:
         return f"<TokenServer, {self._free} free>"
 
     def close(self) -> None:
-        """End; readers then read without tokens."""
+        """Stop the server; readers then read without tokens."""
         self._is_closed = True
 
     def _run(self) -> None:
@@ -109,7 +109,7 @@ class TokenServer:
 
 
 class _Taker:
-    """Takes tokens for the threads of a reader, each by a connection of its own."""
+    """Takes tokens for the threads of a reader, each by its own connection."""
 
     def __init__(self, host: str, port: int, secret: str) -> None:
         self._address = host, port
@@ -117,7 +117,7 @@ class _Taker:
         self._own = threading.local()
 
     def __call__(self) -> GiveBack:
-        """Wait for a token; return what gives it back."""
+        """Wait for a token; return a function that releases it."""
         try:
             sock = self._connected()
             sock.sendall(_ASK)
@@ -153,7 +153,7 @@ class _Taker:
 
 
 def token_taker(settings: Mapping[str, Any]) -> Callable[[], GiveBack]:
-    """Return what waits for a token, as the settings of a reader say."""
+    """Return a function that waits for a token, by the settings of a reader."""
     if settings["token_server"]:
         return _Taker(*settings["token_server"])
     if settings["readers_max"] is None:
@@ -168,4 +168,4 @@ def token_taker(settings: Mapping[str, Any]) -> Callable[[], GiveBack]:
 
 
 def _nothing() -> None:
-    """Give nothing back."""
+    """Release nothing."""

@@ -43,9 +43,9 @@ _FIGURES_S: Final = 2.0
 
 _open_loaders: weakref.WeakSet[WholeLoader] = weakref.WeakSet()
 _numbers = itertools.count()
-"""Of the loaders that this process has made."""
+"""Numbers of the loaders that this process has made."""
 _open_keys: dict[str, int] = {}
-"""How many loaders with the same settings this process has open."""
+"""Number of open loaders of this process with the same settings."""
 
 
 @atexit.register
@@ -56,19 +56,19 @@ def _close_all() -> None:
 
 
 class WholeLoader:
-    """Gives the batches of one rank, when the whole index is there; see `Loader`.
+    """Iterates over the batches of one rank, with a complete index; see `Loader`.
 
-    The order of an epoch depends on `seed` and its number alone; global batches are
-    sliced over the ranks. One process of each node reads, into memory that its ranks
+    The order of an epoch depends only on `seed` and its number; global batches are
+    sliced over the ranks. One process of each node reads into memory that its ranks
     map.
 
     Args:
-        records: what `open_records` returns, or what it takes.
-        batch_size: of each rank.
+        records: the result of `open_records`, or its argument.
+        batch_size: Records in a batch of each rank.
         options: see `Options`.
 
     Raises:
-        UsageError: an argument cannot be; the text names it.
+        UsageError: an argument is invalid; the text names it.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class WholeLoader:
         """Make all parts.
 
         Args:
-            reader: the key and the settings of the reader that is used; None: it is
-                found by what it reads.
+            reader: the key and the settings of an existing reader; None: they are
+                derived from the Records and options.
         """
         self.records = records
         if given.shuffle is None:
@@ -138,9 +138,9 @@ class WholeLoader:
         _open_loaders.add(self)
 
     def __del__(self) -> None:
-        """Tell what was counted: a program may keep no name of its loader.
+        """Send the figures: a program may not close its loader.
 
-        A forked process reports nothing: its parent does.
+        A forked process sends nothing, but its parent does.
         """
         maker, _ = getattr(self, "_maker", (0, 0))
         if maker == os.getpid() and not self._is_closed:
@@ -153,9 +153,9 @@ class WholeLoader:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a process that is spawned goes on with, as the same rank.
+        """Return the state for a spawned process, which continues as the same rank.
 
-        It has a connection of its own to the same reader.
+        It has its own connection to the same reader.
         """
         self._sync()
         return {
@@ -168,13 +168,13 @@ class WholeLoader:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Be the loader of a state."""
+        """Become the loader of a state."""
         progress, told = state.pop("progress"), state.pop("told")
         self._set_up(**state)
         self._progress, self._told = progress, told
 
     def __len__(self) -> int:
-        """Return how many batches each rank has in an epoch."""
+        """Return the number of batches of each rank in an epoch."""
         return len(self._batches)
 
     def __enter__(self) -> Self:
@@ -184,7 +184,7 @@ class WholeLoader:
         self.close()
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration gives; without it, it is the next one.
+        """Set the epoch of the next iteration, which otherwise follows the last one.
 
         Raises:
             UsageError: it is negative.
@@ -194,7 +194,7 @@ class WholeLoader:
         self._told = epoch
 
     def __iter__(self) -> Generator[Any, None, None]:
-        """Return the batches of an epoch, or the rest of one that is resumed."""
+        """Return the batches of an epoch, or the rest of a resumed one."""
         self._sync()
         progress = self._progress
         if self._told is not None and self._told != progress.epoch:
@@ -205,19 +205,19 @@ class WholeLoader:
         return self._iterate(progress, self._iterators)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far this rank is, as few numbers for a checkpoint.
+        """Return the progress of this rank as a few numbers, for a checkpoint.
 
-        Without `reorder_window` it is the same on all ranks, and another number of them
-        may go on from it.
+        With batches in order it is the same on all ranks, and another number of ranks
+        may resume from it.
         """
         self._sync()
         return self._identity.state(self._progress)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was; the next iteration gives the rest of its epoch.
+        """Resume from a state; the next iteration returns the rest of its epoch.
 
         Raises:
-            UsageError: the state is of other records, or of another order.
+            UsageError: the state belongs to other records, or to another order.
         """
         self._current = None
         self._iterators += 1
@@ -225,7 +225,7 @@ class WholeLoader:
         self._told = None
 
     def state_after(self, epoch: int, batches: int) -> dict[str, Any]:
-        """Return the state after some batches of an epoch that this rank was given."""
+        """Return the state of this rank after some batches of an epoch."""
         place = min(self._batches.begin(batches), len(self.records))
         return self._identity.state(Progress(epoch, place))
 
@@ -234,10 +234,10 @@ class WholeLoader:
         self._link.hold()
 
     def worker(self, number: int, count: int) -> Worker:
-        """Return what gives the share of a worker process of this rank.
+        """Return a worker for the share of a worker process of this rank.
 
         Raises:
-            UsageError: batches are given out of order, which needs all in one process.
+            UsageError: delivery out of order needs all batches in one process.
         """
         if self.options.lateness:
             raise UsageError(
@@ -259,14 +259,14 @@ class WholeLoader:
             self._tell_agent()
 
     def stats(self) -> dict[str, Any]:
-        """Return what was counted, by name; times in seconds, sizes in bytes."""
+        """Return all figures by name; times in seconds, sizes in bytes."""
         figures = self._link.figures(_FIGURES_S)
         return self._counts.stats(figures, self._link.restarts)
 
     def close(self) -> None:
         """Leave the reader of the node, which ends with its last rank.
 
-        Under `monarch run` the report of the job then has the figures of this loader.
+        Under `monarch run` the job's report then includes the figures of this loader.
         """
         if self._is_closed:
             return
@@ -313,7 +313,7 @@ class WholeLoader:
             raise UsageError("another iteration of this loader has begun")
 
     def _sync(self) -> None:
-        """Note how far the iteration is that goes on."""
+        """Update the progress from the current iteration."""
         if self._current is None:
             return
         backlog, batches = self._current.backlog, self._current.batches
@@ -331,7 +331,8 @@ class WholeLoader:
         """Return an epoch from a place on.
 
         Args:
-            step: of a worker, whose progress says where batches begin; 0: no worker.
+            step: distance of a worker's batches, which begin at the start in its
+                progress; 0: no worker.
         """
         has_start = bool(progress.late or step)
         start = progress.start if has_start else progress.place
@@ -413,7 +414,7 @@ class WholeLoader:
         return max(1, min(window, most // nodes))
 
     def _early_reads(self) -> EarlyReads | None:
-        """Return what reads until the reader does; not if memory or reads are few."""
+        """Return early reads; None if memory or reads are limited, or not possible."""
         given, source = self.options, self.records.source
         has_limits = given.memory_limit is not None or given.readers_max is not None
         is_read = self._portions.is_shared and not source.index.is_decoded
@@ -422,7 +423,7 @@ class WholeLoader:
         return EarlyReads(self._portions, source)
 
     def _token_server(self, ranks: Ranks) -> list[Any] | None:
-        """Return where the readers of all nodes get their tokens."""
+        """Return the address of the token server of all readers; None: no tokens."""
         tokens = self.options.readers_max
         if tokens is None or ranks.comm is None or ranks.world_size < 2:
             return None
@@ -436,5 +437,5 @@ class WholeLoader:
 
 
 def _last_first(count: int) -> range:
-    """Return the number of the last batch, of which alone the size may differ."""
+    """Return the number of the last batch, the only one whose size may differ."""
     return range(max(0, count - 1), count)

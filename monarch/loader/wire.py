@@ -1,26 +1,26 @@
-"""What a rank and the reader of its node say to each other.
+"""The messages between a rank and the reader of its node.
 
-Messages are packets of JSON on a Unix socket of packets; a buffer comes as a descriptor
-beside its message. The socket has an abstract name, which vanishes with the reader.
+Messages are packets of JSON on a Unix packet socket; a buffer is sent as a descriptor
+with its message. The socket has an abstract name, which vanishes with the reader.
 
-A rank says:
-    hello  VERSION, rank, offers: first. `offers`: wait for `go`, a moment
-    need   serial, spans, again: spans [epoch, low, high, start] of positions, the first
-           of which says where the rank is. `again`: it has given up all portions.
-    stats  the reader answers with its figures
-    offer  key, sizes: with a descriptor of a portion that this rank has read meanwhile
-    read   sizes: of other reads of this rank
+Messages of a rank:
+    hello  VERSION, rank, offers: the first message. `offers`: wait briefly for `go`.
+    need   serial, spans, again: spans [epoch, low, high, start] of positions; the first
+           span is the rank's own position. `again`: it has given up all portions.
+    stats  request the figures of the reader
+    offer  key, sizes: with a descriptor of a portion that this rank has read itself
+    read   sizes: sizes of other reads of this rank
     go     the last portion was offered
 
-The reader says:
-    ready  to `hello`
+Messages of the reader:
+    ready  reply to `hello`
     buffer number, capacity: with a descriptor
     gone   numbers of buffers that will not be used again
     part   key, serial, buffer, rows, requests, done: some requests of a portion are
-           done. `serial` is of the last `need`: what was said before a rank gave a
-           portion up and needed it again is void, as its buffer has another use.
+           done. `serial` is that of the last `need`. After a rank gave up a portion and
+           needs it again, earlier messages are void: its buffer has another use.
     failed key, serial, text: a portion cannot be read
-    yield  give up all portions as soon as you wait: another rank is behind you
+    yield  give up all portions at the next wait: another rank is behind
     stats  figures
 """
 
@@ -39,7 +39,7 @@ from monarch.errors import MonarchError
 VERSION: Final = 1
 PACKET_MAX: Final = 1 << 17
 SPLIT: Final = 2000
-"""How many numbers of requests go into one message."""
+"""Maximum numbers of requests in one message."""
 _SEND_BUFFER: Final = 1 << 20
 _CREDENTIALS: Final = 12
 
@@ -47,11 +47,11 @@ Message = list[Any]
 
 
 class LoaderError(MonarchError):
-    """A loader cannot give the next batch; the text says why and what to do."""
+    """A loader cannot return the next batch; the text has the reason and a remedy."""
 
 
 class Channel:
-    """A connection, which never blocks: messages wait here while the other is slow."""
+    """A connection that never blocks: messages are queued while the peer is slow."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -78,7 +78,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as the other takes it.
+        """Send queued messages, as far as possible without blocking.
 
         Raises:
             OSError: the other side has ended.
@@ -94,10 +94,10 @@ class Channel:
                 os.close(fd)
 
     def receive(self) -> tuple[Message, list[int]] | None:
-        """Return the next message and its descriptors; None: there is none now.
+        """Return the next message and its descriptors; None: no message yet.
 
         Raises:
-            ConnectionError: the other side has ended, or the message is not valid.
+            ConnectionError: the other side has ended, or the message is invalid.
         """
         try:
             packet, fds, flags, _ = socket.recv_fds(self.socket, PACKET_MAX, 1)
@@ -116,10 +116,10 @@ class Channel:
         return message, fds
 
     def wait(self, limit_s: float, fds: Sequence[int] = ()) -> bool:
-        """Wait for a message, or that a descriptor can be read.
+        """Wait for a message, or for a readable descriptor.
 
         Returns:
-            Whether there may be one.
+            False after a time-out.
         """
         poll = select.poll()
         for fd in fds:
@@ -138,7 +138,7 @@ class Channel:
 
 
 def address(key: str) -> str:
-    """Return the abstract address of the reader that a key names."""
+    """Return the abstract address of the reader with a key."""
     return f"\0monarch-loader-{os.geteuid()}-{key}"
 
 
@@ -155,10 +155,10 @@ def listen(key: str) -> socket.socket | None:
 
 
 def connect(key: str, limit_s: float) -> Channel | None:
-    """Connect to a reader; None: there is none.
+    """Connect to a reader; None: no reader is running.
 
     Raises:
-        LoaderError: another user has taken the address, or the reader is stopped.
+        LoaderError: another user has taken the address, or the reader does not answer.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.settimeout(limit_s)

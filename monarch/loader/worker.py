@@ -1,8 +1,8 @@
 """A worker: one of several processes that share the batches of a rank.
 
-Worker `w` of `n` gives the batches `w`, `w + n` and so on, all from the reader of the
-node. It stands still while its program does not ask; what it has asked for is read, and
-it must not keep the memory that others need. So a thread hears the reader meanwhile.
+Worker `w` of `n` returns the batches `w`, `w + n` and so on, all from the reader of the
+node. It is idle while its program requests no batch, but must not keep its requested
+portions in memory that others need. So a thread listens to the reader meanwhile.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ _SLICE_S: Final = 0.5
 
 
 class Worker:
-    """Gives a share of the batches of a rank.
+    """Returns a share of the batches of a rank.
 
     Args:
-        batches: of the rank.
-        iterate: returns an epoch from a place on, each so-many-th batch.
-        keep: makes of a batch one that stays valid.
+        batches: batches of the rank.
+        iterate: returns an epoch from a place on, with a distance between batches.
     """
 
     def __init__(
@@ -51,14 +50,18 @@ class Worker:
         return f"<Worker {self.share.number} of {self.share.workers}>"
 
     def start(self, epoch: int, place: int) -> Progress:
-        """Return where this worker begins if the batches begin at a place."""
+        """Return the start of this worker if the batches begin at a place."""
         begin = self.share.number * self._batches.global_size
         return Progress(epoch, place + begin, place)
 
     def give(
         self, progress: Progress, keep: Callable[[Batch], Batch]
     ) -> Iterator[Batch]:
-        """Return the rest of an epoch; each batch stays valid."""
+        """Return the batches of the rest of an epoch, each of which stays valid.
+
+        Args:
+            keep: makes a batch that stays valid from one that does not.
+        """
         self._progress = progress
         return self._given(progress, keep)
 
@@ -75,14 +78,14 @@ class Worker:
                 yield kept
 
     def state(self) -> dict[str, Any]:
-        """Return how far this worker is, for a checkpoint."""
+        """Return the progress of this worker, for a checkpoint."""
         return {**self._identity.state(self._progress), "share": list(self.share)}
 
     def progress(self, state: Mapping[str, Any]) -> Progress:
-        """Return how far a checkpoint was.
+        """Return the progress in the state of a checkpoint.
 
         Raises:
-            UsageError: it is of another worker, other records or another order.
+            UsageError: the state belongs to another worker, records or order.
         """
         found = state.get("share")
         if found is None or Share(*found) != self.share:
@@ -95,7 +98,7 @@ class Worker:
 
 
 class Listener:
-    """Hears the reader in a thread, while the thread of the loader does not."""
+    """Listens to the reader in a thread, while the thread of the loader does not."""
 
     def __init__(self, link: ReaderLink) -> None:
         self._link = link
@@ -108,7 +111,7 @@ class Listener:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Have the thread listen until the end of the block."""
+        """Let the thread listen until the end of the block."""
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._listen, name="loader", daemon=True
@@ -119,7 +122,7 @@ class Listener:
             yield
         finally:
             self._may.clear()
-            with self._lock:  # what it has begun, it ends
+            with self._lock:  # wait for the message that it is processing
                 pass
 
     def _listen(self) -> None:
