@@ -1,6 +1,6 @@
-"""The report of a job: where its bytes came from, and the problems.
+"""The report of a job: the sources of its bytes, and the problems.
 
-Names are imported when they are used: an agent needs them when its programs have ended.
+Names are imported on first use: an agent needs them only after its programs have ended.
 """
 
 from importlib import import_module
@@ -114,6 +114,6 @@ def __getattr__(name: str) -> Any:
     for module, names in _PLACES.items():
         if name in names:
             value = getattr(import_module(f"monarch.report.{module}"), name)
-            globals()[name] = value  # so that it is looked up once
+            globals()[name] = value  # no further look-up
             return value
     raise AttributeError(f"module 'monarch.report' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Advice on a report: what to change, and the figure that says so."""
+"""Advice on a report: the change to make, and the figure that suggests it."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from monarch.report.model import NO_ROOM, Report
 from monarch.units import exact_size, format_count, format_size
 
 ADVICE_MAX: Final = 3
-# Below these shares a figure is nothing to act on.
+# Below these shares a figure triggers no advice.
 _OPENS_SHARE: Final = 0.01
 _WAIT_SHARE: Final = 0.05
 _READY_SHARE: Final = 0.9
@@ -24,8 +24,8 @@ class Advice(NamedTuple):
     """One piece of advice.
 
     Attributes:
-        text: one or two sentences: what happened, and what to do.
-        label: what the figure is.
+        text: one or two sentences: the problem and its remedy.
+        label: the meaning of the figure.
         figure: the figure of the report that triggered the advice.
         line: the line of the configuration, or of the job script, to change.
     """
@@ -37,13 +37,13 @@ class Advice(NamedTuple):
 
 
 def advise(report: Report, most: int = ADVICE_MAX) -> list[Advice]:
-    """Return the advice that a report gives reason for, the most important first.
+    """Return the advice that a report triggers, the most important first.
 
-    A report may lack any section; what is unknown triggers nothing.
+    A report may lack any section; unknown figures trigger nothing.
     """
     report = with_headline(report)
     if get(report, "run.plain"):
-        return []  # nothing was staged: the reason is told, and no figure means much
+        return []  # nothing was staged: the report has the reason
     found = (rule(report) for rule in _RULES)
     return [advice for advice in found if advice is not None][:most]
 
@@ -80,7 +80,7 @@ def _inactive(report: Report) -> Advice | None:
 
 def _no_room(report: Report) -> Advice | None:
     left = _number(report, "share.partly_left_bytes")
-    # A node alone does not plan: it finds that there is no room.
+    # A single node does not plan: it detects the lack of space during staging.
     left += sum(
         row["bytes"]
         for row in get(report, "unstaged", ())

@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     """Whether a condition holds, and the figure that decided.
 
     Attributes:
-        text: one line that says both.
+        text: one line with both.
     """
 
     holds: bool
@@ -41,11 +41,11 @@ class Outcome(NamedTuple):
 
 
 def check(report: Report, condition: str) -> Outcome:
-    """Return whether a condition holds; an unknown figure fulfils none.
+    """Return whether a condition holds; an unknown figure never fulfils it.
 
     Args:
-        condition: a figure's name, an operator and a value. The value is a number, or
-            one with a unit where the figure has one: 90%, 10GiB, 200MB/s, 30s.
+        condition: a figure's name, an operator and a value. The value is a number, with
+            a unit if the figure has one: 90%, 10GiB, 200MB/s, 30s.
 
     Raises:
         UsageError: it is not a condition, or the report has no such figure.
@@ -77,7 +77,7 @@ def _value(report: Report, name: str, condition: str) -> Any:
 
 
 def _limit(name: str, text: str, condition: str) -> float | bool:
-    """Return the value that a figure is compared with."""
+    """Return the value to compare a figure with."""
     if text in ("true", "false"):
         return text == "true"
     if _NUMBER.fullmatch(text):
@@ -95,7 +95,7 @@ def _limit(name: str, text: str, condition: str) -> float | bool:
 
 
 def _shown(value: Any, name: str) -> str:
-    """Return a figure as it is written, and as the number that was compared."""
+    """Return a figure as text, and as the number that was compared."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):

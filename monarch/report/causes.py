@@ -1,14 +1,14 @@
-"""Why opens below a dataset read the origin: each cause and its text in the report."""
+"""The causes for which opens below a dataset read the origin, with their texts."""
 
 from typing import Final, NamedTuple
 
 
 class Cause(NamedTuple):
-    """One cause for which the origin answers opens of programs.
+    """One cause for which opens of programs read the origin.
 
     Attributes:
-        counter: the counter of programs.
-        text: follows "N opens read the origin".
+        counter: the counter of the programs.
+        text: the text after "N opens read the origin".
         trouble: Monarch should have served these opens.
     """
 
@@ -66,4 +66,4 @@ CAUSES: Final = (
     Cause("origin_lost", "because the copy could not be opened", trouble=True),
     Cause("origin_vfork", "because a vfork child must not wait", trouble=True),
 )
-"""Every open that the origin answers has one of these; in the order of the report."""
+"""Every open that reads the origin has one of these causes; in the report's order."""

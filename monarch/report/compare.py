@@ -73,10 +73,10 @@ def compared(first: Report, second: Report) -> list[Row]:
 
 
 def comparison(titles: tuple[str, str], first: Report, second: Report) -> list[Part]:
-    """Return a table of what differs in two reports, and what makes that hard to judge.
+    """Return a table of the differing figures of two reports, and lines of caveats.
 
     Args:
-        titles: how the two are named at the top of the table.
+        titles: names of the two reports at the top of the table.
     """
     rows = compared(first, second)
     shown = list(_without_equal(rows))
@@ -92,7 +92,7 @@ def comparison(titles: tuple[str, str], first: Report, second: Report) -> list[P
 
 
 def _without_equal(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the rows that differ as written, and what an indented one stands below."""
+    """Yield the rows whose texts differ, and the headings of indented ones."""
     heading: Row | None = None
     for row in rows:
         is_inner = row.label.startswith(" ")
@@ -114,7 +114,7 @@ def _row(label: str, name: str, first: Report, second: Report) -> Row:
 
 
 def _figure(report: Report, name: str) -> Figure | None:
-    """Return a figure, None if the report lacks it; for a pass its time."""
+    """Return a figure, None if the report lacks it; for a pass, its time."""
     found: Any = get(report, name)
     if isinstance(found, dict):
         return figure_of(found["ended_s"] - found["began_s"], "duration")

@@ -1,4 +1,4 @@
-"""Figures of a report by name, and how each is written: for pages and comparisons."""
+"""Figures of a report by name, and their texts: for pages and comparisons."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,9 @@ from monarch.units import format_count, format_duration, format_rate, format_siz
 
 UNKNOWN: Final = "unknown"
 WRITING_PARTS: Final = 2
-"""Opens for writing are reported where they are more than one part of so many."""
+"""Opens for writing are reported above 1/WRITING_PARTS of the other opens."""
 
-# The first pattern that matches the last part of a name says what its figure is.
+# The first pattern that matches the last part of a name determines the kind of figure.
 _KINDS: Final = (
     (re.compile(r"bytes_per_s|.*_bytes_per_s"), "rate"),
     (re.compile(r"ratio|.*_share|(?:.*_)?by_(?:opens|bytes)"), "share"),
@@ -23,13 +23,13 @@ _KINDS: Final = (
 
 
 class Figure(NamedTuple):
-    """One figure as it is written.
+    """One figure with its text.
 
     Attributes:
         text: the rounded figure with its unit.
         value: the figure itself; None: unknown.
         path: its name in the report; "": computed from others.
-        exact: the figure without rounding, if that says more.
+        exact: the figure without rounding, if rounding loses digits.
     """
 
     text: str
@@ -39,13 +39,13 @@ class Figure(NamedTuple):
 
 
 def many_writing(report: Report) -> int:
-    """Return the number of opens for writing, 0 where they are few."""
+    """Return the number of opens for writing, or 0 if they are few."""
     opens: int = report.get("opens_for_writing", 0)
     return opens if opens * WRITING_PARTS > report["hits"]["opens"] else 0
 
 
 def kind_of(path: str) -> str:
-    """Return what a figure is: size, rate, duration, share, multiple or count."""
+    """Return the kind of a figure: size, rate, duration, share, multiple or count."""
     last = path.rpartition(".")[2]
     for pattern, kind in _KINDS:
         if pattern.fullmatch(last):
@@ -54,7 +54,7 @@ def kind_of(path: str) -> str:
 
 
 def written(value: float | None, kind: str) -> str:
-    """Return a figure of a kind with its unit."""
+    """Return the text of a figure of a kind, with its unit."""
     if value is None:
         return UNKNOWN
     if kind == "count":
@@ -66,7 +66,7 @@ def written(value: float | None, kind: str) -> str:
 
 
 def figure(report: Report, path: str) -> Figure:
-    """Return the figure of a name.
+    """Return the figure with a name.
 
     Raises:
         LookupError: the report has no such figure.
@@ -78,7 +78,7 @@ def figure(report: Report, path: str) -> Figure:
 
 
 def figure_of(value: float | None, kind: str, path: str = "") -> Figure:
-    """Return a figure of a kind, with its exact value where rounding hides that."""
+    """Return a figure of a kind, with its exact value if rounding hides it."""
     exact = ""
     if kind == "size" and value is not None and value >= 1024:
         exact = f"{value:,.0f} B"
@@ -86,12 +86,12 @@ def figure_of(value: float | None, kind: str, path: str = "") -> Figure:
 
 
 def find(report: Report, path: str) -> Any:
-    """Return what a dotted path names; a single word may be a figure of the headline.
+    """Return the value at a dotted path, which may also begin within the headline.
 
-    A part of the path is a key, or for a list a number or the name of one of its rows.
+    A part of the path is a key or, for a list, a number or the name of one of its rows.
 
     Raises:
-        LookupError: there is nothing of that name.
+        LookupError: the report has no such value.
     """
     parts = path.split(".")
     headline = report.get("headline")
@@ -120,7 +120,7 @@ def _member(found: Any, part: str) -> Any:
 
 
 def get(report: Report, path: str, default: Any = None) -> Any:
-    """Return what a dotted path names, or the default if the report lacks it."""
+    """Return the value at a dotted path, or the default if the report lacks it."""
     try:
         return find(report, path)
     except LookupError:
@@ -128,9 +128,9 @@ def get(report: Report, path: str, default: Any = None) -> Any:
 
 
 def with_headline(report: Report) -> Report:
-    """Return the report with a headline; reports of schema 1 have none.
+    """Return the report with a headline, which reports of schema 1 lack.
 
-    What schema 1 did not measure stays unknown.
+    Figures that schema 1 did not measure stay unknown.
     """
     if isinstance(report.get("headline"), Mapping):
         return report
@@ -150,7 +150,7 @@ def with_headline(report: Report) -> Report:
 
 
 def unmeasured(report: Report) -> list[str]:
-    """Return the readers of the origin that no figure contains, as phrases."""
+    """Return phrases about reads of the origin that no figure includes."""
     if get(report, "run.plain"):
         return ["all that programs read"]
     found = []

@@ -12,7 +12,7 @@ from monarch.atomic_file import whole_file
 from monarch.errors import UsageError
 from monarch.report.model import SCHEMA, Report
 
-# A larger file is not a report.
+# Larger files are no reports.
 REPORT_BYTES_MAX: Final = 256 << 20
 SCHEMAS: Final = (1, SCHEMA)
 PAGE: Final = ".html"
@@ -31,7 +31,7 @@ def fill_template(template: str, job: str, node: str) -> Path:
 
 
 def data_file(path: Path) -> Path:
-    """Return the JSON file of a report; that of a page is beside it."""
+    """Return the JSON file of a report, which for a page is beside the page."""
     return path.with_suffix(".json") if path.suffix == PAGE else path
 
 
@@ -39,7 +39,7 @@ def check_report_file(path: Path, template: str = "") -> None:
     """Check before the job that a report can be written after it.
 
     Args:
-        template: what the path was made of: directories are made for what it replaces.
+        template: template of the path; directories with replaced parts are created.
 
     Raises:
         UsageError: it cannot be written.
@@ -49,7 +49,7 @@ def check_report_file(path: Path, template: str = "") -> None:
     data = data_file(path)
     if data == path or not os.path.lexists(data):
         return
-    # The user has not named this file, so it must not be one of theirs.
+    # The user has not named this file, so it must not be one of the user's files.
     _check_place(data)
     try:
         read_report(data)
@@ -61,7 +61,7 @@ def check_report_file(path: Path, template: str = "") -> None:
 
 
 def _check_directory(path: Path, template: str) -> None:
-    """Refuse a directory that does not exist: it may be mistyped."""
+    """Reject a directory that does not exist: it may be mistyped."""
     given = template.partition("%")[0] if "%" in os.path.dirname(template) else ""
     place = Path(os.path.dirname(given)) if given else path.parent
     if not os.path.lexists(place):
@@ -89,10 +89,10 @@ def _check_place(path: Path) -> None:
 
 
 def write_report(path: Path, report: Report, *, mode: int = 0o600) -> Path:
-    """Write a report atomically: its JSON, and if a page is named that page, too.
+    """Write a report atomically: its JSON and, if the path is a page, that page.
 
-    A node that was cut off from the others writes a report, too, perhaps the last one:
-    it does not replace the report of more nodes, but uses another name.
+    A node that was cut off from the others also writes a report, perhaps as the last
+    one: it does not replace a report of more nodes, but uses another name.
 
     Returns:
         The path of the report.
@@ -120,7 +120,7 @@ def _is_more_complete(path: Path, report: Report) -> bool:
         found = read_report(path)
         ended_s = found["run"]["started_s"] + found["run"]["seconds"]
         is_same = found["run"]["job"] == report["run"]["job"]
-        # A job name may be reused; then the earlier job ended before this one began.
+        # A job name may be reused, but then the earlier job ended before this one.
         is_same = is_same and ended_s > report["run"]["started_s"]
         return is_same and _reporters(found) > _reporters(report)
     except (UsageError, OSError, KeyError, TypeError):
@@ -136,7 +136,7 @@ def read_report(path: Path) -> Report:
     """Return the report in a file.
 
     Raises:
-        UsageError: the file is not a report, or of an unknown version.
+        UsageError: the file is not a report, or is of an unknown version.
     """
     try:
         report: Any = json.loads(path.read_bytes())

@@ -17,7 +17,7 @@ class Table(NamedTuple):
     """A table of texts; the first column is aligned to the left, others to the right.
 
     Attributes:
-        widths: of the columns, in the plain text.
+        widths: widths of the columns in plain text.
     """
 
     titles: tuple[str, ...]
@@ -72,7 +72,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def fitted(name: str, width: int) -> str:
-    """Return a name in at most `width` characters; its middle is elided."""
+    """Return a name in at most `width` characters, with its middle elided."""
     if len(name) <= width:
         return name
     tail = (width - 1) // 2
@@ -97,7 +97,7 @@ def folded(line: str, width: int = WIDTH) -> list[str]:
 
 
 def room_advice(size: int, room: int) -> list[str]:
-    """Return advice for files that use far more space of a Tier than their bytes."""
+    """Return advice if files use far more space in the Tiers than their bytes."""
     if room <= ROOM_RATIO_MAX * size:
         return []
     return [

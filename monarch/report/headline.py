@@ -1,4 +1,4 @@
-"""The figures that a report begins with: what is known, and an honest estimate."""
+"""The first figures of a report: measured ones, and an estimate of the time saved."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,19 +7,19 @@ from monarch.report.model import Snapshot, ratio
 
 RATE_BYTES_MIN: Final = 1 << 20
 RATE_S_MIN: Final = 0.01
-"""With less that was read, or in a shorter time, the rate of the origin is unknown."""
+"""With fewer bytes or a shorter time, the rate of the origin is unknown."""
 
 
 def headline(
     snapshot: Snapshot, hits: Mapping[str, Any], large: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the share of opens that were ready, the origin's part, the time saved.
+    """Return the share of ready opens, the reads of the origin, and the time saved.
 
-    Opens of large Files whose reads are served by Block are no part of the share: they
-    never wait, and `reads` shows where their bytes came from.
+    Opens of large Files whose reads are served by Block are not part of the share: they
+    never wait, and `reads` has the sources of their bytes.
 
     Args:
-        hits: the opens of all other Files, by what answered them.
+        hits: the opens of all other Files, by their sources.
         large: the reads of large Files.
     """
     counters, size = snapshot.counters, snapshot.run.bytes
@@ -50,13 +50,13 @@ def _family(counters: Mapping[str, int], start: str) -> int:
 
 
 def time_saved(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the time that reading the same from the origin would have cost.
+    """Return the time that reading the same bytes from the origin would have cost.
 
-    It is an estimate: bytes that programs have read and the origin has not given, at
-    the rate at which it gave others, less the start, and less the waits of a process
-    beyond the time in which the origin gave those: without Monarch, programs would have
-    waited for them, too. That an opened file was read whole is not known: what read
-    calls have returned is the most that can have been read.
+    It is an estimate: the bytes that programs read without the origin, divided by the
+    measured rate of the origin, minus the start-up, and minus the waits of a process
+    beyond the time of the bytes read from the origin, for which programs would have
+    waited without Monarch, too. Whether opened files were read whole is unknown: the
+    bytes that read calls returned are the upper limit.
     """
     avoided = _avoided_bytes(snapshot)
     rate = _origin_rate(snapshot)
@@ -82,7 +82,7 @@ def time_saved(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _avoided_bytes(snapshot: Snapshot) -> int:
-    """Return the bytes that programs have read at most, without those of the origin."""
+    """Return the maximum bytes that programs have read, minus those of the origin."""
     counters = snapshot.counters
     opened = _family(counters, "bytes_hit_tier")
     opened += counters["bytes_peer_hit"] + counters["bytes_miss"]
@@ -93,7 +93,7 @@ def _avoided_bytes(snapshot: Snapshot) -> int:
 
 
 def _origin_rate(snapshot: Snapshot) -> float | None:
-    """Return the bytes a second that the origin gave to all nodes together."""
+    """Return the rate at which all nodes together read the origin."""
     size = snapshot.tally["origin_read_bytes"]
     busy_s = snapshot.tally["origin_busy_ns"] / 1e9
     if size < RATE_BYTES_MIN or busy_s < RATE_S_MIN:

@@ -1,4 +1,4 @@
-"""Large files that programs read by block: which of their reads Monarch has seen."""
+"""Large files that programs read by block: the reads that Monarch has seen."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,18 +9,18 @@ from monarch.units import format_count, format_size
 
 
 def large_summary(counters: Mapping[str, int]) -> dict[str, Any]:
-    """Return the reads of large Files that were counted, and the opens without any.
+    """Return the counted reads of large Files, and the opens without any.
 
-    Read calls are counted one by one. A mapping is read without calls, and the calls of
-    a stream are made within libc, so that such opens are counted instead. A child that
-    uses an open of its parent counts it once more: no count exceeds that of all opens.
+    Read calls are counted one by one. A mapping is read without calls, and a stream is
+    read by calls within libc, so these opens are counted instead. A child that uses an
+    open of its parent counts it once more, but no count exceeds that of all opens.
 
     Returns:
-        opens: those that are read by block.
-        mapped_opens: those with a mapping, whether they are read by calls or not.
-        unused_opens: those that no call has read or mapped where the Shim sees it.
-        unseen_opens: both together; unseen_share: of all.
-        origin_unseen_opens: those of them that may have read the origin.
+        opens: opens that are read by block.
+        mapped_opens: opens with a mapping, with or without read calls.
+        unused_opens: opens without a read or a mapping that the Shim has seen.
+        unseen_opens: the sum of both; unseen_share: its share of all opens.
+        origin_unseen_opens: unseen opens that may have read the origin.
     """
     opens = counters["origin_blocks"]
     used = min(counters["blocks_used"], opens)
@@ -43,13 +43,13 @@ def large_summary(counters: Mapping[str, int]) -> dict[str, Any]:
 
 
 def block_opens(report: Report) -> int:
-    """Return how many opens of large files are read by block."""
+    """Return the number of opens of large files that are read by block."""
     rows = report.get("sources") or ()
     return sum(row["opens"] for row in rows if row["kind"] == "blocks")
 
 
 def large_phrases(report: Report) -> list[str]:
-    """Return the opens beside those that may be ready, and what their reads were."""
+    """Return phrases about opens of large files by block, and about their reads."""
     found: Mapping[str, Any] = report.get("reads") or {}
     parts = []
     if opens := block_opens(report):
@@ -65,7 +65,7 @@ def large_phrases(report: Report) -> list[str]:
 
 
 def large_lines(report: Report) -> list[str]:
-    """Return the lines about large files: where reads were answered, what is unseen."""
+    """Return the lines about large files: the sources of reads, and unseen reads."""
     found: Mapping[str, Any] = report.get("reads") or {}
     lines = []
     if local := found.get("local_reads"):
@@ -78,7 +78,7 @@ def large_lines(report: Report) -> list[str]:
 
 
 def unseen_lines(report: Report) -> list[str]:
-    """Return the line about opens whose reads were not seen; none without."""
+    """Return the line about opens with unseen reads, if any."""
     found: Mapping[str, Any] = report.get("reads") or {}
     if not found.get("unseen_opens"):
         return []
@@ -88,7 +88,7 @@ def unseen_lines(report: Report) -> list[str]:
 
 
 def _reasons(found: Mapping[str, Any]) -> list[str]:
-    """Return why reads were not seen, and what mappings showed."""
+    """Return the reasons of unseen reads, and the sources of mappings."""
     parts = []
     if mapped := found["mapped_opens"]:
         parts.append(

@@ -1,4 +1,4 @@
-"""The part of a report about loaders: sums over ranks and nodes, and its lines."""
+"""The part of a report about loaders: sums over ranks and nodes, and text lines."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ def _added(one: LoaderFigures, other: LoaderFigures) -> LoaderFigures:
 
 
 def served_by(figures: LoaderFigures) -> dict[str, int]:
-    """Return how many requests each server of a store has answered."""
+    """Return the number of requests that each server of a store has answered."""
     return dict(zip(figures.store_servers, figures.store_served, strict=True))
 
 
@@ -63,7 +63,7 @@ def loader_summary(figures: LoaderFigures) -> dict[str, Any] | None:
 
 
 def loader_lines(report: Report) -> list[str]:
-    """Return what the text of a report says about loaders."""
+    """Return the lines of a text report about loaders."""
     found: Mapping[str, Any] | None = report.get("loader")
     if not found:
         return []

@@ -84,7 +84,7 @@ def merge(own: Snapshot, reports: Mapping[int, bytes]) -> Report:
 
 
 def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
-    """Return one snapshot with the sums of all."""
+    """Return one snapshot with the sums of all nodes."""
     runs = [part.run for part in parts]
     started_s = min(run.started_s for run in runs)
     run = replace(
@@ -137,13 +137,13 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
 
 
 def _exit_status(runs: Sequence[JobFigures]) -> int:
-    """Return that of a program that has failed, if one has."""
+    """Return the highest known exit status: that of a failed program, if any."""
     known = [run.exit_status for run in runs if run.exit_status != UNKNOWN_STATUS]
     return max(known, default=UNKNOWN_STATUS)
 
 
 def _fill(parts: Sequence[Snapshot]) -> FillFigures:
-    """Return the range of the nodes that have background fill."""
+    """Return the range over the nodes with background fill."""
     fills = [part.fill for part in parts if part.fill.least]
     if not fills:
         return FillFigures()
@@ -162,7 +162,7 @@ def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _tiers(parts: Sequence[Snapshot]) -> tuple[TierFigures, ...]:
-    """Add up the Tiers of the same number, as the counters of hits do."""
+    """Add up Tiers of the same number, like the counters of hits."""
     total = []
     for row in zip_longest(*(part.tiers for part in parts)):
         tiers = [tier for tier in row if tier is not None]
@@ -232,7 +232,7 @@ def _errors(parts: Sequence[Snapshot]) -> tuple[ErrorCount, ...]:
 
 
 def _share(parts: Sequence[Snapshot]) -> ShareFigures:
-    """Add up what the nodes have; what no node has room for is the same on all."""
+    """Add up the Files of the nodes; Files that fit no node are the same on all."""
     shares = [part.share for part in parts]
     return ShareFigures(
         kept_files=sum(share.kept_files for share in shares),
@@ -366,7 +366,7 @@ def _imbalance(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _breakers(parts: Sequence[Snapshot], nodes: Sequence[str]) -> list[dict[str, Any]]:
-    """Return which node suspended which peer, and how often."""
+    """Return the nodes that suspended peers, with these peers and the counts."""
     return [
         {
             "node": part.number,

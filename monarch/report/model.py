@@ -1,4 +1,4 @@
-"""A snapshot of the figures of a job, from which every report is made."""
+"""A snapshot of the figures of a job, the input of every report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -10,7 +10,7 @@ OTHERS: Final = -1
 """The number of a PeerFigures that sums up several nodes."""
 
 NO_ROOM: Final = "no tier had room for them"
-"""Why files are not staged that would fit nowhere."""
+"""The reason of unstaged files that fit no Tier."""
 
 UNKNOWN_STATUS: Final = 1 << 16
 
@@ -62,15 +62,15 @@ class JobFigures:
     room_bytes: int = 0
     """The space of the files in Tiers, in whole pages."""
     late_s: float = 0.0
-    """How long programs have run before there was a Catalog."""
+    """How long programs ran before the Catalog existed."""
     exit_status: int = UNKNOWN_STATUS
-    """128 and the number of the signal that has ended the program, if one has."""
+    """128 plus the signal number, if a signal has ended the program."""
     startup_s: float = 0.0
-    """How long the agent took until programs were served from the Catalog."""
+    """Time until the agent served programs from the Catalog."""
     agent_cpu_s: float = 0.0
     agent_rss_max_bytes: int = 0
     read_calls_bytes: int = 0
-    """What the read calls of programs returned, of any file, as far as it was seen."""
+    """Bytes that the seen read calls of programs returned, of any file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ class TierFigures:
     """The state of one Tier.
 
     Attributes:
-        codec: with which its Files are packed; plain: they are not.
-        expected_ratio: at which they were expected to shrink.
-        why: why the codec was chosen; "" where it was given.
-        lru_files: that have left it for others, as they were opened longest ago.
-        lru_bytes: the room that these have given back.
+        codec: codec of its packed Files; plain: they are not packed.
+        expected_ratio: expected ratio of plain to stored bytes.
+        why: why the codec was chosen; "": it was given.
+        lru_files: Files evicted for others because they were least recently opened.
+        lru_bytes: space that these evictions have freed.
     """
 
     name: str
@@ -137,12 +137,12 @@ class Unstaged:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What was counted until a time, in seconds since the agent has started.
+    """The counts up to a time, in seconds since the start of the agent.
 
     Attributes:
         ready: opens answered at once by a Tier.
         blocks: opens of large Files whose reads are served by Block.
-        outside: opens that are not of files of the dataset, or for writing.
+        outside: opens of other files than those of the dataset, or for writing.
         tiers: the used bytes of each Tier.
     """
 
@@ -159,23 +159,23 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class LoaderFigures:
-    """The figures that loaders of programs have reported at their end.
+    """The figures that loaders of programs reported at their end.
 
     Attributes:
-        ranks: how many loaders.
-        wait_p50_s: the median wait of a step, of the rank where it was longest; so the
-            others.
-        waited_s: all waits of the rank that has waited longest, `slowest_rank`.
-        utilization_min: the least share of its time in which a rank did not wait.
-        requests: of all readers.
-        memory_bytes: of all readers at their peaks.
-        retries: requests that were made again.
-        hedges: late requests that were made twice.
-        store_delay_p50_s: the median delay of replies of a store, of the reader where
-            it was longest; 0: records were in files. So the others.
-        store_reconnects: connections to a store that were lost.
+        ranks: number of loaders.
+        wait_p50_s: the median wait of a step, on the rank where it was longest; the
+            other quantiles likewise.
+        waited_s: total wait of the rank that waited longest, `slowest_rank`.
+        utilization_min: the lowest share of time in which a rank did not wait.
+        requests: requests of all readers.
+        memory_bytes: peak memory of all readers, added up.
+        retries: retried requests.
+        hedges: late requests that were sent twice.
+        store_delay_p50_s: the median delay of replies of a store, for the reader where
+            it was longest; 0: records were in files. The other quantile likewise.
+        store_reconnects: lost connections to a store.
         store_servers: the servers of stores, in the order of `store_served`.
-        store_served: how many requests each has answered.
+        store_served: number of requests that each server has answered.
     """
 
     ranks: int = 0
@@ -233,10 +233,10 @@ class FileSizes:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A name that programs have for a dataset and the configuration has not.
+    """A name of a dataset that programs use and the configuration lacks.
 
     Attributes:
-        alias: the name to add; "" if the path does not show it.
+        alias: the name to add; "": it is not evident from the path.
         example: a path that was opened.
     """
 
@@ -247,17 +247,17 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class ShareFigures:
-    """What a node is to keep of the datasets, and what it has.
+    """The part of the datasets that a node should hold, and that it holds.
 
     Attributes:
-        kept_files: the Files that it is to keep whole.
-        ready_files: the Files in its Tiers, whether it is to keep them or not.
-        unplaced_files: the Files that no node has room for.
-        copies_short: how many more Replicas the mode asks for than have room.
-        part_files: the large Files of which it is to keep a part only.
-        part_bytes: what it has of these parts.
-        partly_held_files: the large Files of which nodes have room for a part only.
-        partly_left_bytes: the rest of these.
+        kept_files: Files that it should hold whole.
+        ready_files: Files in its Tiers, whether it should hold them or not.
+        unplaced_files: Files that fit no node.
+        copies_short: Replicas that the mode requires but that do not fit.
+        part_files: large Files of which it should hold only a part.
+        part_bytes: bytes of these parts that it holds.
+        partly_held_files: large Files of which only a part fits the nodes.
+        partly_left_bytes: the remaining bytes of these Files.
     """
 
     kept_files: int = 0
@@ -274,11 +274,11 @@ class ShareFigures:
 
 @dataclass(frozen=True, slots=True)
 class FillFigures:
-    """How many Files are copied from the Origin at the same time, if nobody waits.
+    """The number of concurrent copies from the Origin while no program waits.
 
     Attributes:
-        least: the number of the node with the lowest one; 0: no fill.
-        most: that of the node with the highest one.
+        least: the lowest number of a node; 0: no fill.
+        most: the highest number of a node.
         found: whether it was found by measuring.
     """
 
@@ -294,10 +294,10 @@ class PeerFigures:
     Attributes:
         standing: `joined`, `left` or `never joined`.
         fetched_files: Files fetched from the peer.
-        fetch_failures: requests to the peer that failed, by an error or a time-out.
+        fetch_failures: requests to the peer that failed by an error or a time-out.
         late: failures by a time-out.
         corrupt: failures by a wrong checksum or seal.
-        fetch_refused: requests to the peer that it refused.
+        fetch_refused: requests that the peer refused.
         complaints: failures of the peer that other nodes reported.
         served_files: Files sent to the peer whole.
         served_ranges: ranges of Blocks of large Files sent to the peer.
@@ -332,7 +332,7 @@ class PeerFigures:
 
     @property
     def has_trouble(self) -> bool:
-        """Return whether the peer is gone or a transfer failed."""
+        """Return whether the peer is not joined, or a transfer has failed."""
         return self.standing != "joined" or any(
             (self.fetch_failures, self.corrupt, self.malformed, self.breaker_opened)
         )
@@ -343,20 +343,20 @@ class Snapshot:
     """All figures of a job on one node at one time.
 
     Attributes:
-        unstaged: the Files that this node owns and no Tier of it has.
-        share: what this node keeps.
-        fill: how many Files background fill copies at once.
-        lacking: the Files that it is to keep and does not have; of large ones, what is
-            missing.
-        failures: what went wrong with the first Files that could not be copied.
+        unstaged: Files that this node owns and that are in none of its Tiers.
+        share: the part of the datasets of this node.
+        fill: the concurrency of background fill.
+        lacking: Files that it should hold and does not hold; of large ones, the missing
+            parts.
+        failures: errors of the first Files that could not be copied.
         nodes: the names of the job's nodes by number; empty for one node.
         number: the number of this node.
         peers: the other nodes.
         pool_capacity_bytes: the size of the transit pool.
-        moments: how the counts rose.
-        file_sizes: how large the files of the datasets are; the same on all nodes.
+        moments: the counts over time.
+        file_sizes: sizes of the files of the datasets; the same on all nodes.
         config: the effective configuration of this node.
-        versions: of Monarch and of what it runs on.
+        versions: versions of Monarch and of its environment.
     """
 
     run: JobFigures

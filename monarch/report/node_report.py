@@ -1,4 +1,4 @@
-"""The report of one node as the bytes that it sends to the node that merges."""
+"""The report of one node as bytes, which it sends to the merging node."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ NODE_REPORT_BYTES_MAX: Final = 1 << 20
 PAIRS_MAX: Final = 16384
 PEERS_MIN: Final = 16
 POINTS_MAX: Final = 128
-"""Samples of a node that are sent; the node that merges has a denser grid."""
+"""Samples that a node sends; the merging node has a denser grid."""
 TEXT_MAX: Final = 4096
 _ROWS_MAX: Final = (256, 64, 16, 4, 0)
 _LISTS: Final = {
@@ -78,7 +78,7 @@ class NodeReportError(ValueError):
 def encode_node_report(snapshot: Snapshot) -> bytes:
     """Return the report of a node in at most NODE_REPORT_BYTES_MAX bytes.
 
-    The end of a long list is summed up in one row, so that totals stay exact.
+    The end of a long list is summed in one row, so that totals stay exact.
     """
     for rows_max in _ROWS_MAX:
         body = _encoded(_cut(snapshot, rows_max))
@@ -134,7 +134,7 @@ def decode_node_report(body: bytes, number: int, like: Snapshot) -> Snapshot:
 
 
 def _check_samples(snapshot: Snapshot) -> None:
-    """Refuse samples that no agent makes, and that would take long to add up."""
+    """Reject samples that no agent makes, and that would take long to add up."""
     moments = snapshot.moments
     if len(moments) > POINTS_MAX:
         raise NodeReportError(f"it has {len(moments)} samples")
@@ -174,7 +174,7 @@ def _encoded(snapshot: Snapshot) -> bytes:
 
 
 def _cut(snapshot: Snapshot, rows_max: int) -> Snapshot:
-    """Return the same totals in shorter lists, without the command."""
+    """Return a snapshot with the same totals in shorter lists, without the command."""
     return replace(
         snapshot,
         run=replace(
@@ -212,7 +212,7 @@ def _short_texts(texts: Sequence[str]) -> tuple[str, ...]:
 def _cut_processes(
     processes: Sequence[ProcessFigures], rows_max: int
 ) -> tuple[ProcessFigures, ...]:
-    """Shorten the list, keeping the programs without the Shim if possible."""
+    """Shorten the list; programs without the Shim are kept first."""
     ranked = sorted(processes, key=lambda one: (one.active, -one.count))
     rest = ranked[rows_max:]
     kept = [replace(p, program=p.program[-TEXT_MAX:]) for p in ranked[:rows_max]]
@@ -228,7 +228,7 @@ def listed_peers(snapshot: Snapshot) -> int:
 
 
 def shorter(peers: Sequence[PeerFigures], rows_max: int) -> tuple[PeerFigures, ...]:
-    """Shorten the list to the peers with problems, then to those with most bytes."""
+    """Shorten the list; peers with problems are kept first, then by bytes."""
     if len(peers) <= rows_max:
         return tuple(peers)
     ranked = sorted(peers, key=lambda one: (not one.has_trouble, -one.moved_bytes))
@@ -245,7 +245,7 @@ def shorter(peers: Sequence[PeerFigures], rows_max: int) -> tuple[PeerFigures, .
 
 
 def _document(body: bytes) -> dict[str, Any]:
-    """Return the JSON object, whose members are not yet verified."""
+    """Return the JSON object, whose members are not verified yet."""
     if len(body) > NODE_REPORT_BYTES_MAX:
         raise NodeReportError("it is too long")
     try:

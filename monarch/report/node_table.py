@@ -18,7 +18,7 @@ from monarch.report.format import (
 from monarch.report.model import Report
 from monarch.units import format_count, format_size
 
-# For more nodes the table shows those with the extremes of each column.
+# With more nodes, the table shows those with the extremes of each column.
 ROWS_MAX: Final = 16
 NAMES_MAX: Final = 4
 LINES_MAX: Final = 8
@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 class Column(NamedTuple):
-    """One column of a table, with the values that are compared for the extremes."""
+    """One column of a table, with the values that determine the extremes."""
 
     title: str
     width: int
@@ -44,7 +44,7 @@ def _share(part: str, whole: str) -> Callable[[Row], float]:
 
 
 def _count(value: float) -> str:
-    """Return a count, in millions if it would not fit into its column."""
+    """Return a count, in millions if it does not fit its column."""
     whole = format_count(int(value))
     return whole if value < 1e9 else f"{format_count(round(value / 1e6))} M"
 
@@ -87,7 +87,7 @@ def node_parts(report: Report) -> list[Part]:
 
 
 def find_node(report: Report, name: str) -> Row:
-    """Return the row of a node in a job's report, by its name with or without domain.
+    """Return the row of a node in a job's report by name, with or without domain.
 
     Raises:
         UsageError: the report does not contain the node.
@@ -100,7 +100,7 @@ def find_node(report: Report, name: str) -> Row:
 
 
 def missing_lines(nodes: Sequence[Row]) -> list[str]:
-    """Return lines with the nodes that are in no total, by reason."""
+    """Return lines with the nodes without a report, by reason."""
     reasons: dict[str, list[Row]] = {}
     for row in nodes:
         if not row["reported"]:
@@ -116,7 +116,7 @@ def missing_lines(nodes: Sequence[Row]) -> list[str]:
 
 
 def peer_parts(report: Report) -> list[Part]:
-    """Return the part about the peers of the node that reports."""
+    """Return the part about the peers of the reporting node."""
     rows = _named(report.get("peers", ()))
     if not rows:
         return []
@@ -139,7 +139,7 @@ def where(report: Report, applies: Callable[[Row], bool]) -> str:
 def extremes(
     rows: Sequence[Row], columns: Sequence[Column], rows_max: int
 ) -> Sequence[Row]:
-    """Return the rows; of too many rows those with the extremes of each column."""
+    """Return all rows or, if too many, those with the extremes of each column."""
     if len(rows) <= rows_max:
         return rows
     kept: set[int] = set()
@@ -186,7 +186,7 @@ def _name_width(columns: Sequence[Column]) -> int:
 
 
 def served_amount(row: Row) -> str:
-    """Return what went to peers: whole Files, and ranges of large Files if any did."""
+    """Return the amount served to peers: whole Files, and ranges of large Files."""
     files, ranges = row["served_files"], row.get("served_ranges", 0)  # older: none
     parts = [many(files, "files")] if files or not ranges else []
     parts += [f"{many(ranges, 'ranges')} of large files"] if ranges else []

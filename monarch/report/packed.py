@@ -1,4 +1,4 @@
-"""Packed Tiers in the report: what they hold, and what packing and decoding took."""
+"""Packed Tiers in the report: their content, and the cost of packing and decoding."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,17 +8,17 @@ from monarch.units import format_count, format_duration, format_size
 
 
 def packed_summary(tally: Mapping[str, int]) -> dict[str, Any] | None:
-    """Return the figures of packed Tiers; None where nothing was packed or decoded.
+    """Return the figures of packed Tiers; None if nothing was packed or decoded.
 
     Returns:
-        files, bytes, stored_bytes: what was packed, of large Files each piece, and
-            what it takes of the Tiers, with the heads of frames; ratio: of the two.
-        pieces: of large Files, which are packed by these.
-        raw_files: of these, Files that are stored as they are, as they hardly shrink.
-        pack_s, decode_s: durations on one processor, added up.
-        decoded_files, decoded_bytes: each decoding counted, of large Files the bytes
-            alone; decodes_per_file: how often each byte was decoded.
-        dropped_files: whose frames were damaged.
+        files, bytes, stored_bytes: packed Files, their bytes including pieces of large
+            Files, and the space in the Tiers with frame headers; ratio: of both sizes.
+        pieces: packed pieces of large Files.
+        raw_files: packed Files that are stored uncompressed, as they hardly shrink.
+        pack_s, decode_s: total processor time.
+        decoded_files, decoded_bytes: counted at each decoding, for large Files only the
+            bytes; decodes_per_file: how often each byte was decoded on average.
+        dropped_files: Files with damaged frames.
     """
     files, decoded = tally["packed_files"], tally["unpacked_files"]
     if not (files or decoded or tally["packed_extents"]):
@@ -41,9 +41,9 @@ def packed_summary(tally: Mapping[str, int]) -> dict[str, Any] | None:
 
 
 def packed_lines(packed: Mapping[str, Any] | None) -> list[str]:
-    """Return the lines about packed Tiers; none where there are none.
+    """Return the lines about packed Tiers, if any.
 
-    The processor's time is reported, because packing takes it from programs.
+    Processor time is reported, because packing takes it from programs.
     """
     if not packed:
         return []

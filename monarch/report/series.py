@@ -1,4 +1,4 @@
-"""How the figures of a job rose: samples on one grid, and passes over the dataset."""
+"""The figures of a job over time: samples on one grid, and passes over the dataset."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,14 @@ from monarch.report.model import Moment, TierFigures, ratio
 POINTS_MAX: Final = 512
 PASSES_MAX: Final = 256
 FILES_MIN: Final = 2
-"""Of fewer files each open would be a pass."""
+"""With fewer files, each open would be a pass."""
 
 _COUNTS: Final = ("ready", "waited", "origin", "blocks", "outside")
 _BYTES: Final = ("staged_bytes", "origin_bytes")
 
 
 def thinned(moments: Sequence[Moment], points_max: int) -> tuple[Moment, ...]:
-    """Return every sample, every second one, every fourth and so on, to the last."""
+    """Return every n-th sample up to the last; n is the least power of 2 that fits."""
     step = 1
     while -(-len(moments) // step) > points_max:
         step *= 2
@@ -26,10 +26,10 @@ def thinned(moments: Sequence[Moment], points_max: int) -> tuple[Moment, ...]:
 
 
 def summed(parts: Sequence[tuple[float, Sequence[Moment]]]) -> tuple[Moment, ...]:
-    """Return the sums over nodes on the grid of the one with the most samples.
+    """Return the sums over nodes, on the grid of the node with the most samples.
 
     Args:
-        parts: the samples of each node, and how much later than the first it started.
+        parts: the delay of the start of each node after the first, and its samples.
     """
     grids = [(late_s, rows) for late_s, rows in parts if rows]
     if not grids:
@@ -49,7 +49,7 @@ def summed(parts: Sequence[tuple[float, Sequence[Moment]]]) -> tuple[Moment, ...
 def _at(
     late_s: float, moments: Sequence[Moment], times: Sequence[float]
 ) -> Iterator[Moment]:
-    """Return the last sample of a node at each time."""
+    """Yield the latest sample of a node at each time."""
     known = [late_s + moment.at_s for moment in moments]
     for at_s in times:
         place = bisect_right(known, at_s)
@@ -71,7 +71,7 @@ def _added(at_s: float, rows: Sequence[Moment]) -> Moment:
 def columns(
     moments: Sequence[Moment], tiers: Sequence[TierFigures]
 ) -> dict[str, Any] | None:
-    """Return the samples as JSON, each figure as a list; None without any."""
+    """Return the samples as JSON, each figure as a list; None without samples."""
     if not moments:
         return None
     spans = [b.at_s - a.at_s for a, b in pairwise(moments)]
@@ -92,9 +92,9 @@ def columns(
 
 
 def passes(moments: Sequence[Moment], files: int) -> list[dict[str, Any]]:
-    """Return the passes over the dataset: each opens as many files as there are.
+    """Return the passes over the dataset, each with as many opens as files.
 
-    Times between two samples are interpolated, so they are as exact as these are dense.
+    Times are interpolated between samples, so their precision is that of the samples.
     """
     total = _opens(moments[-1]) if moments else 0
     if files < FILES_MIN or not total:
@@ -109,7 +109,7 @@ def _pass(
     first, last = (number - 1) * files, min(number * files, total)
     began = _when(moments, first, begins=True)
     ended = _when(moments, last, begins=False)
-    # Those that read large files by Block are never ready, and never wait.
+    # Opens that read large files by Block are never ready, and never wait.
     blocks = min(ended.blocks - began.blocks, last - first)
     whole = last - first - blocks
     ready = min(ended.ready - began.ready, whole)
@@ -128,10 +128,10 @@ def _opens(moment: Moment) -> int:
 
 
 def _when(moments: Sequence[Moment], opens: int, *, begins: bool) -> Moment:
-    """Return the interpolated sample with so many opens: the last such, or the first.
+    """Return the interpolated sample at a number of opens.
 
     Args:
-        begins: whether the next open is meant, not the one before.
+        begins: at the end of the time with this number of opens, not at its start.
     """
     before = Moment(0.0)
     for moment in moments:

@@ -1,4 +1,4 @@
-"""The report of a staging without programs, as text, and whether it is complete."""
+"""The text report of a staging without programs, and whether it is complete."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from monarch.units import format_count, format_duration, format_size
 
 
 def is_complete(report: Report) -> bool:
-    """Return whether every File is where the placement wants it, for later jobs."""
+    """Return whether every File is staged as its Placement requires, for later jobs."""
     share = report["share"]
     names = "unplaced_files", "partly_held_files", "part_files", "copies_short"
     lacking = any(share[name] for name in names) or report["lacking"]
@@ -30,7 +30,7 @@ def render_staged(report: Report) -> str:
 
 
 def staged_lines(report: Report) -> list[str]:
-    """Return the report as lines, which are as long as their paths."""
+    """Return the report as lines of any length, because of their paths."""
     nodes = report.get("nodes", ())
     return [
         _headline(report),
@@ -66,7 +66,7 @@ def _amount(report: Report) -> str:
 
 
 def _parts(share: Mapping[str, Any]) -> str:
-    """Return what nodes have of files that they keep in part."""
+    """Return the size of the parts of files that nodes hold in part."""
     if not share["part_files"]:
         return ""
     return f", and {format_size(share['part_bytes'])} in parts"
@@ -119,7 +119,7 @@ def _shortfalls(report: Report) -> list[str]:
 
 
 def _reports(report: Report) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the reports of the nodes, each with the start of its lines."""
+    """Return the reports of the nodes, each with the prefix of its lines."""
     if "nodes" not in report:
         return [("", report)]
     return [(f"{row['name']}: ", row) for row in report["nodes"] if row["reported"]]

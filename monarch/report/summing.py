@@ -27,7 +27,7 @@ from monarch.report.model import (
 from monarch.report.packed import packed_summary
 from monarch.report.series import columns, passes
 
-# Counters of the agent for problems that it has handled.
+# Counters of the agent for handled problems.
 _TROUBLES = (
     "transfers_failed",
     "copies_refused",
@@ -123,7 +123,7 @@ def _node(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _run(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the figures of the job; what is not known yet is null."""
+    """Return the figures of the job; figures that are not known yet are null."""
     run = snapshot.run
     ended_s = run.started_s + run.seconds
     return {
@@ -141,7 +141,7 @@ def _slow(copy: SlowCopy) -> dict[str, Any]:
 
 
 def _coverage(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the processes; those that could not be tracked are counted, too."""
+    """Return the processes, including those that could not be tracked."""
     active = sum(p.count for p in snapshot.processes if p.active)
     tracked = sum(p.count for p in snapshot.processes)
     return {
@@ -159,7 +159,7 @@ def _coverage(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return opens and sizes by the source at the first look-up."""
+    """Return opens and sizes by their source at the first look-up."""
     counters = snapshot.counters
     rows = [
         _row(tier.name, "hit", counters, f"hit_tier{number}")
@@ -201,7 +201,7 @@ def _pool(tiers: int, counters: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _less_blocks(row: dict[str, Any], counters: Mapping[str, int]) -> dict[str, Any]:
-    """Return the row of the origin without opens that only begin there."""
+    """Return the row of the origin without opens that are read by Block."""
     opens = row["opens"] - counters["origin_blocks"]
     return {
         **row,
@@ -227,8 +227,8 @@ def _row(
 def _hits(sources: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the shares of opens, all of the same total.
 
-    Opens of large Files that are read by Block are in none: they neither wait nor are
-    their Files ready.
+    No share includes opens of large Files that are read by Block: they never wait, and
+    their Files are not ready.
     """
     known = [row for row in sources if row["kind"] not in ("blocks", "outside")]
     opens = sum(row["opens"] for row in known)
@@ -258,7 +258,7 @@ def _waits(snapshot: Snapshot) -> dict[str, Any]:
     total_s = sum(wait.total_ns for wait in snapshot.wait_totals) / 1e9
 
     def bounded(part: float) -> float:
-        # The waits that are at least this long cannot exceed the sum.
+        # The total of the waits that are at least this long cannot exceed the sum.
         longer = count - math.ceil(part * count) + 1
         return min(quantile(buckets, part), total_s / longer)
 
@@ -288,7 +288,7 @@ def _waits_for(snapshot: Snapshot, total: WaitTotal) -> dict[str, Any]:
 
 
 def _all_sources(waits: Sequence[WaitBucket]) -> list[WaitBucket]:
-    """Return the histogram of the waits for all sources, in its order."""
+    """Return the histogram of the waits for all sources, in order."""
     counts: Counter[tuple[int, int]] = Counter()
     for bucket in waits:
         counts[bucket.from_ns, bucket.to_ns] += bucket.count
@@ -349,7 +349,7 @@ def _fallbacks(snapshot: Snapshot) -> list[dict[str, Any]]:
     rows = [(cause.counter, cause.whole_text) for cause in CAUSES]
     rows.append(("opens_elsewhere", _ELSEWHERE_TEXT))
     counters = Counter(snapshot.counters)
-    counters["origin_large"] -= counters["origin_blocks"]  # they are no such opens
+    counters["origin_large"] -= counters["origin_blocks"]  # not fallbacks
     counts = [(name, text, counters[name]) for name, text in rows]
     return [{"cause": n, "text": t, "opens": count} for n, t, count in counts if count]
 

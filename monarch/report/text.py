@@ -33,7 +33,7 @@ from monarch.units import format_count, format_duration, format_rate, format_siz
 _INACTIVE_MAX: Final = 10
 _CHANGED_MAX: Final = 10
 SAVED_MIN_S: Final = 0.1
-"""A shorter time saved is not told: it is less than such an estimate errs."""
+"""A shorter saved time is not printed: it is within the error of the estimate."""
 _NOTE: Final = (
     "  Programs may read less, or more, than the size of the files that they open.",
     "  Bytes that Monarch staged and read from the origin are exact.",
@@ -45,11 +45,11 @@ _ANSWERS: Final = {
     "miss": "staged while the open waited",
     "origin": "origin",
 }
-"""What answers opens, by the names in the row of a node; they are all of its opens."""
+"""The sources of opens by their names in a node's row; together all of its opens."""
 
 
 def render(report: Report) -> str:
-    """Return the report as plain text; the same report gives the same text."""
+    """Return the report as plain text, which depends on the report alone."""
     return plain_text(report_parts(report))
 
 
@@ -100,7 +100,7 @@ def headline(report: Report) -> str:
 
 
 def _ready(found: Mapping[str, Any]) -> list[str]:
-    """Return how many opens did not wait for the origin."""
+    """Return the share of opens that were ready without waiting."""
     if not found["opens"]:
         return []
     share = percent(found["ready_share"])
@@ -109,7 +109,7 @@ def _ready(found: Mapping[str, Any]) -> list[str]:
 
 
 def _given(found: Mapping[str, Any]) -> str:
-    """Return what was read from the origin, as a multiple of the dataset."""
+    """Return the bytes read from the origin, as a multiple of the dataset if known."""
     times = found["origin_multiple"]
     text = f"{format_size(found['origin_bytes'])} read from the origin"
     if times is not None:
@@ -161,7 +161,7 @@ def _ended(run: Mapping[str, Any]) -> list[str]:
 
 
 def _late(run: Mapping[str, Any]) -> list[str]:
-    """Return the line about programs that have not waited for the Catalog."""
+    """Return the line about programs that started before the Catalog was ready."""
     if not run.get("late_s") or run["plain"]:
         return []
     return [
@@ -227,7 +227,7 @@ def _waits(waits: dict[str, Any]) -> list[str]:
 
 
 def _whole(waits: Mapping[str, Any]) -> list[str]:
-    """Return the line about large Files that were staged whole first; none without."""
+    """Return the line about large Files that were staged whole first, if any."""
     opens = waits.get("whole", 0)
     if not opens:
         return []
@@ -237,7 +237,7 @@ def _whole(waits: Mapping[str, Any]) -> list[str]:
 
 
 def _origin(report: Report) -> str:
-    """Return what was read from the origin, and what of it is not measured."""
+    """Return the bytes read from the origin, and the reads that are not measured."""
     line = (
         f"  origin: {format_size(report['origin']['agent_read_bytes'])} read by Monarch"
     )
@@ -272,7 +272,7 @@ def _staged(staging: dict[str, Any], each: str) -> list[str]:
 
 
 def _hinted(staging: Mapping[str, Any]) -> list[str]:
-    """Return the line about Files that hints have named; none without hints."""
+    """Return the line about Files named by hints, if any."""
     if not staging.get("hinted_files"):
         return []
     files, size = many(staging["hinted_files"], "files"), staging["hinted_bytes"]
@@ -280,7 +280,7 @@ def _hinted(staging: Mapping[str, Any]) -> list[str]:
 
 
 def _concurrency(fill: Mapping[str, Any] | None, each: str) -> list[str]:
-    """Return the line about a concurrency that was found, none if it was set."""
+    """Return the line about a concurrency found by measuring; none if it was set."""
     if not fill or not fill["found"]:
         return []
     least, most = fill["least"], fill["most"]
@@ -354,7 +354,7 @@ def fallback_lines(report: Report) -> list[str]:
 
 
 def _written(report: Report) -> list[str]:
-    """Return the line about opens for writing, where they are many."""
+    """Return the line about opens for writing, if they are many."""
     if not (opens := many_writing(report)):
         return []
     return [
@@ -373,7 +373,7 @@ def _errors(report: Report) -> list[str]:
 
 
 def _elsewhere(report: Report) -> list[str]:
-    """Return the names to add to a dataset, since programs have opened it by them."""
+    """Return the names to add to datasets, by which programs have opened files."""
     lines = [
         f"  add {row['alias']} to `aliases` of the dataset {row['dataset']}: its files "
         f"were opened by that name, such as {row['example']}"
@@ -447,7 +447,7 @@ def _node_source(row: Mapping[str, Any], kind: str) -> tuple[str, ...]:
 
 
 def _node_blocks(row: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """Return the row of large files that are read by block, if a node opened any."""
+    """Return the row of large files read by block, if a node opened any."""
     if not row.get("block_opens"):
         return ()
     opens, size = format_count(row["block_opens"]), format_size(row["block_bytes"])

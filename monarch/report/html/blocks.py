@@ -1,4 +1,4 @@
-"""What a page is made of: sections of tables, charts and lists, without any markup."""
+"""The parts of a page: sections of tables, charts and lists, without any markup."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Paths in a cell of a table, one below the other."""
+    """Paths in a cell of a table, one per line."""
 
     paths: tuple[str, ...]
 
@@ -40,7 +40,7 @@ class Grid:
     """A table.
 
     Attributes:
-        titles: of the columns; those of bars are empty.
+        titles: titles of the columns; those of bars are empty.
         words: the numbers of the columns that hold words, aligned to the left.
     """
 
@@ -53,7 +53,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A mark of an axis: where it is, in percent, and its number."""
+    """A mark of an axis: its position in percent, and its number."""
 
     at: float
     text: str
@@ -66,7 +66,7 @@ class Shape:
     Attributes:
         style: the name of its colour.
         is_line: whether it is drawn as a line instead of an area.
-        title: what is shown when a pointer rests on it.
+        title: the text that is shown when a pointer rests on it.
     """
 
     path: str
@@ -80,10 +80,10 @@ class Chart:
     """A drawing with two axes.
 
     Attributes:
-        text: what it shows, for readers who cannot see it.
+        text: a description for readers who cannot see it.
         rises: the title of the vertical axis, with its unit.
         runs: the title of the horizontal axis, with its unit.
-        legend: the names of the colours, each with what has it.
+        legend: the names of the colours, each with its meaning.
     """
 
     title: str
@@ -99,7 +99,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """Charts beside each other, where the screen is wide enough."""
+    """Charts side by side, if the screen is wide enough."""
 
     charts: tuple[Chart, ...]
     kind: str = "charts"
@@ -110,8 +110,8 @@ class Matrix:
     """A square of figures, the darker the larger.
 
     Attributes:
-        names: of the rows and of the columns.
-        cells: the figures, each with its share of the largest; None: there is none.
+        names: names of the rows and of the columns.
+        cells: the figures, each with its share of the largest; None: no figure.
     """
 
     title: str
@@ -122,7 +122,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Sentences, one below the other; or paths and other literal texts."""
+    """Sentences, one per line; or paths and other literal texts."""
 
     lines: tuple[str, ...]
     is_literal: bool = False
@@ -131,7 +131,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words with what they mean."""
+    """Words with their meanings."""
 
     rows: tuple[tuple[str, str], ...]
     kind: str = "words"
@@ -156,7 +156,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One of the large figures at the top, with what it is made of."""
+    """One of the large figures at the top, with its components."""
 
     label: str
     figure: Figure
@@ -164,13 +164,13 @@ class Tile:
 
 
 def short(text: object, most: int = TEXT_MAX) -> str:
-    """Return a text of limited length, which a report file does not promise.
+    """Return a text shortened to a limit, because texts in a report file have none.
 
-    Escaped first: an escape is longer than its character.
+    It is escaped first, because an escape is longer than its character.
     """
     return fitted(printable(str(text)), most)
 
 
 def after_count(text: str) -> str:
-    """Return what happened without the word at the top of the counts."""
+    """Return the text of an event without a leading "opens"."""
     return short(text).removeprefix("opens ")

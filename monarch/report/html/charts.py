@@ -1,6 +1,6 @@
 """Charts as paths of SVG: series over time, and columns of a histogram.
 
-All are drawn into a field of WIDTH by HEIGHT units, which the page stretches; so the
+All are drawn into a field of WIDTH by HEIGHT units, which the page stretches. So the
 shapes need no font, and texts stay readable on a narrow screen.
 """
 
@@ -14,11 +14,11 @@ from monarch.report.html.blocks import Chart, Shape, Tick
 WIDTH: Final = 1000
 HEIGHT: Final = 200
 LOG: Final = "log scale"
-"""What the title of an axis says where equal distances are equal factors."""
+"""The unit in the title of an axis on which equal distances are equal factors."""
 TICKS: Final = 4
 _TIME_TICKS: Final = 6
 _GAP: Final = 0.12
-"""The part of a column's width that stays free on each side."""
+"""The share of a column's width that stays free on each side."""
 _SPANS: Final = ((1, "s"), (60, "min"), (3600, "h"), (86400, "d"))
 _SIZES: Final = tuple(
     (1024**power, unit) for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))
@@ -50,8 +50,8 @@ class Series(NamedTuple):
 
     Attributes:
         style: the name of its colour.
-        name: what it is, for the legend.
-        kind: of which kind its values are, as in `figures.kind_of`.
+        name: its name in the legend.
+        kind: the kind of its values, as in `figures.kind_of`.
     """
 
     style: str
@@ -76,12 +76,12 @@ def rate_scale(most: float) -> Scale:
 
 
 def time_scale(seconds: float) -> Scale:
-    """Return an axis of durations, which ends where they do."""
+    """Return an axis of durations that ends at exactly this value."""
     return _scale(seconds, _SPANS, is_exact=True)
 
 
 def duration_scale(most: float) -> Scale:
-    """Return an axis of durations that are heights."""
+    """Return a vertical axis of durations."""
     return _scale(most, _SPANS)
 
 
@@ -123,7 +123,7 @@ def _step(least: float) -> float:
 
 
 def rates(at_s: Sequence[float], values: Sequence[float]) -> list[float]:
-    """Return how fast a sum has grown up to each moment; the first counts from 0."""
+    """Return the growth rate of a sum before each moment; the first starts at 0."""
     before_s, before, found = 0.0, 0.0, []
     for moment, value in zip(at_s, values, strict=True):
         took_s = moment - before_s
@@ -133,7 +133,7 @@ def rates(at_s: Sequence[float], values: Sequence[float]) -> list[float]:
 
 
 def stacked(at_s: Sequence[float], series: Sequence[Series], end: float) -> list[Shape]:
-    """Return areas above each other, each value held since the moment before.
+    """Return stacked areas, each value held since the previous moment.
 
     The last one of the series is the lowest area.
     """
@@ -143,7 +143,7 @@ def stacked(at_s: Sequence[float], series: Sequence[Series], end: float) -> list
         sums = [low + value for low, value in zip(sums, one.values, strict=True)]
         if any(one.values):
             shapes.append(Shape(_steps(at_s, sums, end), one.style))
-    return shapes[::-1]  # the highest first: the others are painted over it
+    return shapes[::-1]  # the highest first: the others are drawn over it
 
 
 def _steps(at_s: Sequence[float], values: Sequence[float], end: float) -> str:
@@ -191,7 +191,7 @@ class Axes(NamedTuple):
     Attributes:
         rises: the title of the vertical axis, without its unit.
         runs: the title of the horizontal axis, with LOG if ranges grow by a factor.
-        names: what the left edge of each column is, and the right one of the last.
+        names: the left edge of each column, and the right edge of the last.
         scale: the vertical axis.
     """
 
@@ -210,7 +210,7 @@ def columns(title: str, text: str, axes: Axes, series: Sequence[Series]) -> Char
     """Return columns of equal width; several series are stacked.
 
     Args:
-        text: what they show, for readers who cannot see them.
+        text: a description for readers who cannot see them.
     """
     names, scale = axes.names, axes.scale
     count = len(names) - 1

@@ -1,4 +1,4 @@
-"""The sections about tiers and files: what was staged, what was not, and errors."""
+"""The sections about tiers and files: staged and unstaged files, and errors."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -43,7 +43,7 @@ _OF_LOADERS: Final = {
 
 
 def tiers(report: Report) -> Section | None:
-    """Return the section with what the tiers hold, and the sizes of files."""
+    """Return the section with the contents of the tiers."""
     rows = report.get("tiers")
     if not rows:
         return None
@@ -147,7 +147,7 @@ def slowest(report: Report) -> Section | None:
 
 
 def problems(report: Report) -> Section | None:
-    """Return the section with errors, and with what Monarch has handled."""
+    """Return the section with errors and handled problems."""
     blocks: list[Block] = []
     if report.get("errors"):
         blocks.append(_errors(report))

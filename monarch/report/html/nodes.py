@@ -40,7 +40,7 @@ _COLUMNS: Final = (
 
 
 def nodes(report: Report) -> Section | None:
-    """Return the section with a row for each node, and what passed between them."""
+    """Return the section with a row for each node, and the transfers between them."""
     rows = report.get("nodes")
     if not rows:
         return _one_node(report)
@@ -67,8 +67,8 @@ def _table(report: Report, rows: Sequence[Row]) -> Grid:
         for title, name in _COLUMNS
         if any(row.get(name) is not None for row in rows)
     ]
-    # Those that tell most come first where not all are shown: without a report, then
-    # by what they read from the origin.
+    # If not all are shown, nodes without a report come first, then those that read
+    # most from the origin.
     order = sorted(
         range(len(rows)),
         key=lambda place: (
@@ -113,7 +113,7 @@ def _cell(report: Report, place: int, name: str) -> Cell:
 
 
 def _matrix(report: Report, rows: Sequence[Row]) -> Matrix | None:
-    """Return what each node has fetched from each other one."""
+    """Return the bytes that each node has fetched from each other node."""
     if len(rows) > MATRIX_MAX:
         return None
     found = {
@@ -142,7 +142,7 @@ def _matrix(report: Report, rows: Sequence[Row]) -> Matrix | None:
 
 
 def _one_node(report: Report) -> Section | None:
-    """Return the peers of a node that reports for itself alone."""
+    """Return the section with the peers, for the report of a single node."""
     rows = report.get("peers")
     if not rows:
         return None

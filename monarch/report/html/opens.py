@@ -71,7 +71,7 @@ def sources(report: Report) -> Section | None:
 
 
 def _reads(report: Report) -> list[Block]:
-    """Return the reads of large files, whose bytes Monarch has counted."""
+    """Return the reads of large files, with the bytes that Monarch has counted."""
     unseen = Lines(tuple(line.strip() for line in unseen_lines(report)))
     blocks: list[Block] = [unseen] if unseen.lines else []
     if not get(report, "reads.local_reads") and not get(report, "reads.origin_reads"):
@@ -97,7 +97,7 @@ def _fallbacks(report: Report) -> Grid:
 
 
 def waits(report: Report) -> Section | None:
-    """Return the section with the waits of opens and reads for what was not staged."""
+    """Return the section with the waits of opens and reads for copies."""
     if not get(report, "waits.count"):
         return None
     names = (
@@ -168,11 +168,11 @@ def _edges(bucket: Mapping[str, Any]) -> tuple[float, float]:
 def _without_gaps(
     found: Mapping[tuple[float, float], Any], known: set[tuple[float, float]]
 ) -> list[tuple[float, float]]:
-    """Return the buckets from the first with a wait to the last one, gaps included."""
+    """Return the buckets from the first to the last with a wait, including gaps."""
     if not found:
         return []
     first, last = min(found)[0], max(found)[1]
     inside = sorted(one for one in known if first <= one[0] and one[1] <= last)
-    # Where a report lists no empty buckets, one wide bucket stands for a gap.
+    # If a report lists no empty buckets, one wide bucket fills a gap.
     gaps = [(one[1], two[0]) for one, two in pairwise(inside) if one[1] < two[0]]
     return sorted([*inside, *gaps])[:_COLUMNS_MAX]

@@ -87,7 +87,7 @@ def _bytes_chart(series: Mapping[str, Any]) -> Chart | None:
     if not most:
         return None
     scale = charts.size_scale(most)
-    # The wider line first: often both are the same.
+    # The wider line first: often both lines coincide.
     shapes = charts.lines(at_s, drawn[::-1], scale.end)
     legend = [(one.style, one.name) for one in drawn]
     text = f"{format_size(series['staged_bytes'][-1])} staged and "
@@ -144,7 +144,7 @@ def _timed(
     """Return a chart over the time since the start of the run.
 
     Args:
-        texts: its title, what it shows, and the title of its vertical axis.
+        texts: its title, its description, and the title of its vertical axis.
     """
     title, text, rises = texts
     across = charts.time_scale(at_s[-1])

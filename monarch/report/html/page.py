@@ -1,7 +1,7 @@
 """A report as one page of HTML, which needs no other file, script or network.
 
-The page is made from the JSON alone. All texts in it are escaped, as names of files and
-programs are what anybody chose.
+The page is made from the JSON alone. All its texts are escaped, because names of files
+and programs are not trusted.
 """
 
 import html
@@ -107,7 +107,7 @@ def page(report: Report) -> str:
 
     Raises:
         LookupError, TypeError, ValueError, AttributeError: the report was edited and is
-            not whole.
+            incomplete.
     """
     report = with_headline(report)
     found = [section(report) for section in _SECTIONS]
@@ -148,12 +148,12 @@ def _template() -> "Template":
 
 
 def _test(kind: type[object]) -> Any:
-    """Return a test of a template: whether a value is of a kind."""
+    """Return a template test of whether a value is of a kind."""
     return lambda value: isinstance(value, kind)
 
 
 def _clean(value: Any) -> Any:
-    """Return a value without characters that are no text; markup is left alone."""
+    """Return a value without unprintable characters; markup is not changed."""
     return printable(value) if type(value) is str else value
 
 
@@ -182,7 +182,7 @@ def _where(report: Report) -> str:
 
 
 def _moment(seconds: float) -> str:
-    """Return a moment in the time of the world, the same wherever it is read."""
+    """Return a moment in UTC, which is the same for all readers."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
@@ -202,7 +202,7 @@ def _folded(report: Report) -> list[Section]:
 
 
 def _config_lines(config: Mapping[str, Any]) -> list[str]:
-    """Return the configuration as lines of JSON, up to what a page has room for."""
+    """Return the configuration as lines of JSON, up to the limit of a page."""
     found: list[str] = []
     room = _CONFIG_MAX
     for line in _all_lines(config):
@@ -214,7 +214,7 @@ def _config_lines(config: Mapping[str, Any]) -> list[str]:
 
 
 def _all_lines(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each key, or for each value where they are long."""
+    """Yield a line for each key, or for each of its values if it is long."""
     for name, value in config.items():
         whole = f"{name}: {json.dumps(value, ensure_ascii=False)}"
         if len(whole) <= _LINE_MAX or not isinstance(value, Mapping | list):

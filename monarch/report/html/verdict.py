@@ -1,4 +1,4 @@
-"""The top of the page: the verdict, what is wrong, and the large figures."""
+"""The top of the page: the verdict, the problems, and the large figures."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -15,12 +15,12 @@ _SIGNALLED: Final = 128
 
 
 class Verdict(NamedTuple):
-    """What to think of the run.
+    """The verdict on a run.
 
     Attributes:
         level: good, fair or bad.
         parts: sentences and figures in their order.
-        troubles: one line for each thing that is wrong.
+        troubles: one line for each problem.
     """
 
     level: str
@@ -38,7 +38,7 @@ def verdict(report: Report) -> Verdict:
 
 
 def _has_worked(report: Report) -> bool:
-    """Return whether Monarch did anything: was active, or staged without programs."""
+    """Return whether Monarch was active, or staged without programs."""
     return is_staging(report) or bool(get(report, "coverage.active"))
 
 
@@ -146,7 +146,7 @@ def _cut(report: Report) -> str:
 
 def _short_of_room(report: Report) -> str:
     files = get(report, "share.unplaced_files", 0)
-    if not report.get("nodes"):  # a node alone does not plan
+    if not report.get("nodes"):  # a single node does not plan
         left = (row for row in get(report, "unstaged", ()) if row["reason"] == NO_ROOM)
         files = max(files, sum(row["files"] for row in left))
     return f"No tier had room for {many(files, 'files')}." if files else ""
@@ -192,7 +192,7 @@ _TROUBLES: Final[tuple[Callable[[Report], str], ...]] = (
 
 
 def tiles(report: Report) -> list[Tile]:
-    """Return the six figures that sum the run up."""
+    """Return the six figures that summarize the run."""
     return [
         _ready(report),
         _from_origin(report),
@@ -215,7 +215,7 @@ def _ready(report: Report) -> Tile:
 
 
 def _from_origin(report: Report) -> Tile:
-    """Return the bytes read from the origin, or the known ones if some are unknown."""
+    """Return the bytes read from the origin, or only the measured ones."""
     notes: list[str | Figure] = []
     for name, most in (("origin_multiple", ""), ("origin_multiple_max", "at most ")):
         if get(report, f"headline.{name}") is not None:
