@@ -8,7 +8,7 @@
 #define SECOND_NS 1000000000ull
 #define MS_NS (SECOND_NS / 1000)
 
-/* clock_ns - CLOCK_MONOTONIC, which all processes of a node share. */
+/* clock_ns - returns CLOCK_MONOTONIC in ns; all processes of a node share this clock. */
 static inline uint64_t clock_ns(void)
 {
     struct timespec t;
@@ -16,7 +16,7 @@ static inline uint64_t clock_ns(void)
     return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
 }
 
-/* clock_cpu_ns - the processor time of this thread. */
+/* clock_cpu_ns - returns the processor time of this thread in ns. */
 static inline uint64_t clock_cpu_ns(void)
 {
     struct timespec t;

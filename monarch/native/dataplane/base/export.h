@@ -1,4 +1,4 @@
-/* export.h - marks what libmonarch.so exports to Python. */
+/* export.h - marks the functions that libmonarch.so exports to Python. */
 #ifndef MONARCH_EXPORT_H
 #define MONARCH_EXPORT_H
 

@@ -1,8 +1,8 @@
-/* lru.c - finds the Replicas of a Tier that were used longest ago.
+/* lru.c - finds the least recently used Replicas of a Tier.
  *
- * Nothing is kept in order while programs open Files: whoever needs room looks at all Files
- * once, and has the oldest of them for many evictions. A heap holds the oldest so far, the
- * youngest of them at its root.
+ * No order is maintained while programs open Files: a thread that needs room scans all Files once
+ * and gets the oldest ones, enough for many evictions. A heap holds the oldest found so far, with
+ * the youngest of them at its root.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 #include "dataplane/base/lru.h"
 #include "shared/layout.h"
 
-/* is_older - of two Files of the same age, the one with the lower number. */
+/* is_older - `a` is older than `b`, or as old with a lower number. */
 static bool is_older(const struct monarch_lru_file *a, const struct monarch_lru_file *b)
 {
     return a->age != b->age ? a->age > b->age : a->file < b->file;
@@ -56,8 +56,8 @@ static void add(struct monarch_lru_file *heap, uint32_t *count, uint32_t max,
     }
 }
 
-/* monarch_lru_oldest - the READY Replicas of a Tier that were used longest ago, the oldest
- * first: at most `max`, above 0. Programs use others meanwhile. */
+/* monarch_lru_oldest - finds the READY Replicas of a Tier that were used longest ago, oldest first,
+ * at most `max`, above 0; returns their number. Programs use Files meanwhile. */
 uint32_t monarch_lru_oldest(const struct monarch_lru_view *view,
                             struct monarch_lru_file *out, uint32_t max)
 {
@@ -72,8 +72,7 @@ uint32_t monarch_lru_oldest(const struct monarch_lru_view *view,
         add(out, &count, max,
             (struct monarch_lru_file){(uint32_t)file, view->now - used});
     }
-    for (uint32_t left = count;
-         left > 1;) { /* the youngest to the end, again and again */
+    for (uint32_t left = count; left > 1;) { /* move the youngest to the end */
         exchange(&out[0], &out[--left]);
         sift_down(out, left);
     }

@@ -1,4 +1,4 @@
-/* lru.h - which Replicas of a Tier were used longest ago. */
+/* lru.h - finds the least recently used Replicas of a Tier. */
 #ifndef MONARCH_LRU_H
 #define MONARCH_LRU_H
 
@@ -6,11 +6,11 @@
 
 #include "dataplane/base/export.h"
 
-struct monarch_lru_view {  /* of the Files of a job; arrays by their numbers */
+struct monarch_lru_view {  /* the Files of a job; arrays by their numbers */
     const uint32_t *words; /* state words */
     const uint32_t *used;  /* the tick of the last use */
     uint64_t files;
-    uint32_t tier, now; /* whose Replicas; the tick of this moment */
+    uint32_t tier, now; /* the Tier of the Replicas; the current tick */
 };
 
 struct monarch_lru_file {

@@ -1,4 +1,4 @@
-/* poller.c - a thread that polls sockets, and how other threads wake it. */
+/* poller.c - a thread that polls sockets, and its wake-up by other threads. */
 #include "dataplane/base/poller.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* poller_open - opens the descriptors; poller_close() is due even after a failure. */
+/* poller_open - opens the descriptors; the caller calls poller_close() even after a failure. */
 int poller_open(struct poller *p)
 {
     p->wake_fd = -1;
@@ -24,7 +24,7 @@ int poller_open(struct poller *p)
     return poller_add(p, p->wake_fd, EPOLLIN, POLLER_WAKE_KEY);
 }
 
-/* poller_start - runs a function in a new thread of this name (15 bytes), which blocks all
+/* poller_start - runs a function in a new thread with this name (up to 15 bytes), which blocks all
  * signals: Python's main thread receives them. */
 int poller_start(struct poller *p, const char *name, void *(*run)(void *),
                  void *argument)
@@ -40,7 +40,7 @@ int poller_start(struct poller *p, const char *name, void *(*run)(void *),
     return -rc;
 }
 
-/* poller_wake - wakes the thread; a full counter means that it wakes anyway. */
+/* poller_wake - wakes the thread; if the counter is full, the thread wakes anyway. */
 void poller_wake(struct poller *p)
 {
     const uint64_t one = 1;
@@ -59,7 +59,7 @@ void poller_stop(struct poller *p)
     p->started = false;
 }
 
-/* poller_close - closes what poller_open() has opened. */
+/* poller_close - closes the descriptors of poller_open(). */
 void poller_close(struct poller *p)
 {
     if (p->epoll >= 0)
@@ -83,7 +83,7 @@ void poller_modify(struct poller *p, int fd, uint32_t events, uint64_t key)
     epoll_ctl(p->epoll, EPOLL_CTL_MOD, fd, &event);
 }
 
-/* poller_wait - the number of events; 0 after `timeout_ms` (-1: no time-out). */
+/* poller_wait - waits for events; returns their number, 0 after `timeout_ms` (-1: no time-out). */
 int poller_wait(struct poller *p, struct epoll_event events[POLLER_EVENTS_MAX],
                 int timeout_ms)
 {
@@ -96,8 +96,7 @@ int poller_wait(struct poller *p, struct epoll_event events[POLLER_EVENTS_MAX],
     return n < 0 ? 0 : n;
 }
 
-/* choose_congestion - replaces BBR, whose pacing costs 2.5 to 3.4 times on local
- * links. */
+/* choose_congestion - replaces BBR, whose pacing costs a factor of 2.5 to 3.4 on local links. */
 static void choose_congestion(int fd)
 {
     static const char *const better[] = {"cubic", "reno"};
@@ -111,8 +110,8 @@ static void choose_congestion(int fd)
             return;
 }
 
-/* socket_prepare - makes a connected stream socket non-blocking; TCP options are set
- * where the socket is TCP. */
+/* socket_prepare - makes a connected stream socket non-blocking, and sets TCP options if it is a
+ * TCP socket. */
 int socket_prepare(int fd)
 {
     const int one = 1;

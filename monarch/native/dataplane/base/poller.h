@@ -1,5 +1,4 @@
-/* poller.h - a thread that polls sockets, and how other threads wake it and hand
- * sockets of peers to it. */
+/* poller.h - a thread that polls sockets. Other threads wake it and pass it sockets of peers. */
 #ifndef MONARCH_POLLER_H
 #define MONARCH_POLLER_H
 
@@ -9,7 +8,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
-#define POLLER_WAKE_KEY UINT64_MAX /* the key of poller_wake() among those of sockets */
+#define POLLER_WAKE_KEY UINT64_MAX /* the event key of poller_wake(), of no socket */
 
 enum { POLLER_EVENTS_MAX = 64 };
 

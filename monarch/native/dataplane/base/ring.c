@@ -1,4 +1,4 @@
-/* ring.c - a bounded queue of fixed-size items, and the eventfd of its reader. */
+/* ring.c - a bounded queue of fixed-size items, and an eventfd for its reader. */
 #include "dataplane/base/ring.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ static char *item_at(const struct ring *r, uint32_t number)
     return r->items + (size_t)(number % r->capacity) * r->item_bytes;
 }
 
-/* ring_init - reserves room for `capacity` items. */
+/* ring_init - allocates room for `capacity` items. */
 int ring_init(struct ring *r, size_t item_bytes, uint32_t capacity)
 {
     *r = (struct ring){.item_bytes = item_bytes, .capacity = capacity};
@@ -27,7 +27,7 @@ void ring_free(struct ring *r)
     r->items = NULL;
 }
 
-/* ring_push - appends a copy of the item; false when the ring is full. */
+/* ring_push - appends a copy of the item; false: the ring is full. */
 bool ring_push(struct ring *r, const void *item)
 {
     if (r->count == r->capacity)
@@ -37,19 +37,19 @@ bool ring_push(struct ring *r, const void *item)
     return true;
 }
 
-/* ring_peek - the oldest item, or NULL. */
+/* ring_peek - returns the oldest item, or NULL. */
 const void *ring_peek(const struct ring *r)
 {
     return r->count ? item_at(r, r->first) : NULL;
 }
 
-/* ring_at - an item, the oldest being number 0. */
+/* ring_at - returns an item; the oldest has number 0. */
 void *ring_at(const struct ring *r, uint32_t number)
 {
     return item_at(r, r->first + number);
 }
 
-/* ring_pop - removes the oldest item; false when there is none. */
+/* ring_pop - removes the oldest item; false: the ring is empty. */
 bool ring_pop(struct ring *r, void *item)
 {
     if (!r->count)
@@ -60,7 +60,7 @@ bool ring_pop(struct ring *r, void *item)
     return true;
 }
 
-/* event_fd_open - opens the descriptor, which is not readable. */
+/* event_fd_open - opens the descriptor, not readable at first. */
 int event_fd_open(struct event_fd *e)
 {
     e->readable = false;
@@ -76,8 +76,8 @@ void event_fd_close(struct event_fd *e)
     e->fd = -1;
 }
 
-/* event_fd_set - makes the descriptor readable or not; a call that fails is repeated by
- * the next one. */
+/* event_fd_set - makes the descriptor readable or not; the next call retries a change that
+ * failed. */
 void event_fd_set(struct event_fd *e, bool readable)
 {
     uint64_t n = 1;

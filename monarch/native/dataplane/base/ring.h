@@ -1,5 +1,5 @@
-/* ring.h - a bounded queue of fixed-size items, and the eventfd of its reader; the user
- * locks both. */
+/* ring.h - a bounded queue of fixed-size items, and an eventfd for its reader; the caller locks
+ * both. */
 #ifndef MONARCH_RING_H
 #define MONARCH_RING_H
 
@@ -13,7 +13,7 @@ struct ring {
     uint32_t first, count, capacity;
 };
 
-struct event_fd { /* readable exactly while there is something to collect */
+struct event_fd { /* readable exactly while the reader has something to collect */
     int fd;
     bool readable;
 };

@@ -1,5 +1,5 @@
-/* syscalls.h - system calls that are repeated after signals and short counts, times of
- * files, and futexes. Each returns -errno on failure. */
+/* syscalls.h - system calls with retries after signals and short counts, times of files, and
+ * futexes. Calls that can fail return -errno. */
 #ifndef MONARCH_SYSCALLS_H
 #define MONARCH_SYSCALLS_H
 
@@ -12,7 +12,7 @@
 
 #include "dataplane/base/clock.h"
 
-/* file_time - a time of the Catalog as a struct timespec; negative before 1970. */
+/* file_time - converts a time of the Catalog, negative before 1970, to a struct timespec. */
 static inline struct timespec file_time(int64_t ns)
 {
     int64_t seconds = ns / (int64_t)SECOND_NS, rest = ns % (int64_t)SECOND_NS;
@@ -21,7 +21,7 @@ static inline struct timespec file_time(int64_t ns)
     return (struct timespec){seconds, rest};
 }
 
-/* file_followat - a descriptor, closed on exec, of a path. */
+/* file_followat - opens a path, following links; the descriptor is closed on exec. */
 static inline int file_followat(int dir, const char *path, int flags, mode_t mode)
 {
     for (;;) {
@@ -33,13 +33,13 @@ static inline int file_followat(int dir, const char *path, int flags, mode_t mod
     }
 }
 
-/* file_openat - the same of a path whose last name is no link. */
+/* file_openat - does the same for a path whose last name must not be a link. */
 static inline int file_openat(int dir, const char *path, int flags, mode_t mode)
 {
     return file_followat(dir, path, flags | O_NOFOLLOW, mode);
 }
 
-/* file_read - reads up to `n` bytes, until `enough` are there or the file ends; returns
+/* file_read - reads up to `n` bytes, until at least `enough` have arrived or the file ends; returns
  * their number. */
 static inline ssize_t file_read(int fd, void *buffer, size_t n, size_t enough)
 {
@@ -72,7 +72,7 @@ static inline int file_write(int fd, const void *bytes, size_t n)
     return 0;
 }
 
-/* file_write_at - writes all bytes to a place in a file, or fails. */
+/* file_write_at - writes all bytes at an offset of a file, or fails. */
 static inline int file_write_at(int fd, const void *bytes, size_t n, uint64_t at)
 {
     size_t put = 0;
@@ -88,8 +88,7 @@ static inline int file_write_at(int fd, const void *bytes, size_t n, uint64_t at
     return 0;
 }
 
-/* file_read_at - reads `n` bytes from a place in a file, or up to its end; returns their
- * number. */
+/* file_read_at - reads `n` bytes at an offset of a file, or up to its end; returns their number. */
 static inline ssize_t file_read_at(int fd, void *buffer, size_t n, uint64_t at)
 {
     size_t got = 0;

@@ -1,5 +1,5 @@
-/* codec.c - the codecs, and coders: one codec with its contexts, which are kept, as a new one for each
- * piece would take longer than a small piece. */
+/* codec.c - the codecs, and coders. A coder is one codec with contexts that it reuses: creating
+ * them takes longer than coding a small piece. */
 #include "dataplane/media/codec.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 struct coder {
     uint32_t method;  /* enum method */
-    uint32_t shuffle; /* bytes of an element whose bytes are grouped; 1: they are not */
+    uint32_t shuffle; /* bytes of an element whose bytes are grouped; 1: no grouping */
     int32_t level;
     const struct libzstd *zstd;
     const struct liblz4 *lz4;
@@ -26,8 +26,8 @@ struct coder {
     size_t shuffled_room;
 };
 
-/* monarch_codec_library - the name of the library that has the method, "" if it needs none;
- * NULL: this node has none. */
+/* monarch_codec_library - returns the name of the library of a method, "" if it needs none; NULL:
+ * this node lacks the library. */
 const char *monarch_codec_library(uint32_t method)
 {
     if (method == METHOD_NONE)
@@ -37,7 +37,7 @@ const char *monarch_codec_library(uint32_t method)
     return method == METHOD_LZ4 && liblz4_load() ? liblz4_load()->name : NULL;
 }
 
-/* open_libraries - finds the library of the codec and makes its contexts. */
+/* open_libraries - loads the library of the codec and creates its contexts. */
 static int open_libraries(struct coder *c)
 {
     if (c->method == METHOD_NONE)
@@ -58,9 +58,8 @@ static int open_libraries(struct coder *c)
     return c->compressor ? 0 : -ENOMEM;
 }
 
-/* monarch_coder_new - a coder that groups the bytes of elements of `shuffle` bytes; 1: it
- * does not. -EINVAL: no such codec; -ENOSYS: this node has not its
- * library. */
+/* monarch_coder_new - creates a coder that groups the bytes of elements of `shuffle` bytes; 1: no
+ * grouping. -EINVAL: no such codec; -ENOSYS: this node lacks its library. */
 int monarch_coder_new(uint32_t method, int32_t level, uint32_t shuffle,
                       struct coder **out)
 {
@@ -89,7 +88,7 @@ static void free_dictionaries(struct coder *c)
     c->packing_dictionary = c->unpacking_dictionary = NULL;
 }
 
-/* monarch_coder_free - frees a coder, or nothing if it is NULL. */
+/* monarch_coder_free - frees a coder; does nothing if it is NULL. */
 void monarch_coder_free(struct coder *c)
 {
     if (!c)
@@ -106,7 +105,7 @@ void monarch_coder_free(struct coder *c)
 }
 
 /* monarch_coder_learn - packs and unpacks with a trained dictionary from now on. -EINVAL: the
- * method has none, or it is damaged. */
+ * method uses none, or the dictionary is damaged. */
 int monarch_coder_learn(struct coder *c, const void *dictionary, size_t n)
 {
     if (!c->zstd)
@@ -120,7 +119,7 @@ int monarch_coder_learn(struct coder *c, const void *dictionary, size_t n)
     return -EINVAL;
 }
 
-/* shuffle_room - memory for the shuffled bytes of a piece; NULL: there is none. */
+/* shuffle_room - returns memory for the shuffled bytes of a piece; NULL: out of memory. */
 static uint8_t *shuffle_room(struct coder *c, size_t n)
 {
     if (c->shuffled_room >= n)
@@ -156,13 +155,13 @@ static int64_t pack_lz4(struct coder *c, const void *bytes, size_t n, void *out,
     return got > 0 ? got : -ENOSPC;
 }
 
-/* monarch_coder_pack - compresses a piece: the bytes of the result, or -ENOSPC if it does
- * not fit into the room. */
+/* monarch_coder_pack - compresses a piece; returns the size of the result, or -ENOSPC if it does
+ * not fit into `room` bytes. */
 int64_t monarch_coder_pack(struct coder *c, const void *bytes, size_t n, void *out,
                            size_t room)
 {
     if (c->method == METHOD_NONE)
-        return -ENOSPC; /* nothing is won */
+        return -ENOSPC; /* no gain */
     if (c->shuffle > 1) {
         uint8_t *shuffled = shuffle_room(c, n);
         if (!shuffled)
@@ -190,8 +189,8 @@ static bool unpack(struct coder *c, const void *packed, size_t n, void *out,
     return got == plain; /* an error is larger than any size */
 }
 
-/* monarch_coder_unpack - decompresses a piece, which must have so many plain bytes. -EBADMSG:
- * it is damaged, or has more or fewer; nothing behind them is written. */
+/* monarch_coder_unpack - decompresses a piece of exactly `plain` bytes. -EBADMSG: it is damaged, or
+ * has another size; nothing is written beyond `plain` bytes. */
 int monarch_coder_unpack(struct coder *c, const void *packed, size_t n, void *out,
                          size_t plain)
 {
@@ -210,8 +209,8 @@ int monarch_coder_unpack(struct coder *c, const void *packed, size_t n, void *ou
     return 0;
 }
 
-/* monarch_packing_id - the same for codecs that decode each other's frames, on all nodes and in
- * later jobs; never 0. */
+/* monarch_packing_id - returns an id that is equal for codecs that decode each other's frames, on
+ * all nodes and in later jobs; never 0. */
 uint32_t monarch_packing_id(const struct monarch_packing *k)
 {
     const uint32_t how[] = {k->method, k->shuffle};
@@ -221,7 +220,7 @@ uint32_t monarch_packing_id(const struct monarch_packing *k)
     return (uint32_t)xxh3(how, sizeof(how), dictionary) | 1;
 }
 
-/* packing_coder - a new coder. -ENOSYS: the library is missing; -EINVAL: the dictionary is none. */
+/* packing_coder - creates a coder. -ENOSYS: no library; -EINVAL: the dictionary is invalid. */
 int packing_coder(const struct monarch_packing *k, struct coder **out)
 {
     int rc = monarch_coder_new(k->method, k->level, k->shuffle, out);
@@ -233,10 +232,10 @@ int packing_coder(const struct monarch_packing *k, struct coder **out)
     return rc;
 }
 
-/* ---- trials: in processor time of this thread, so that other work on the node does not count --- */
+/* ---- trials: in processor time of this thread, so that other work does not count ---- */
 
-/* try_piece - compresses a piece into a room that is smaller than it, and decompresses it
- * if it fits. */
+/* try_piece - compresses a piece into `room` bytes, at most its own size, and decompresses it if it
+ * fits. */
 static int try_piece(struct coder *c, const uint8_t *piece, uint8_t *packed,
                      uint8_t *plain, struct monarch_tried *t)
 {
@@ -260,8 +259,8 @@ static uint64_t largest(const struct monarch_tried *pieces, uint64_t n)
     return most;
 }
 
-/* monarch_coder_try - tries pieces that follow each other, until compressing has taken
- * `limit_ns`, but so many at least; returns how many, or -errno. */
+/* monarch_coder_try - tries consecutive pieces until compression has taken `limit_ns`, but at least
+ * `least` of them; returns their number, or -errno. */
 int64_t monarch_coder_try(struct coder *c, const uint8_t *bytes,
                           struct monarch_tried *pieces, uint64_t n,
                           const struct monarch_trial *trial)

@@ -1,7 +1,7 @@
 /* codec.h - compresses and decompresses pieces of Files with the system's libraries.
  *
- * The libraries are loaded when they are first needed: a node without them stores Files
- * as they are. A coder is for one thread at a time.
+ * The libraries are loaded on first use; a node without them stores Files uncompressed. One thread
+ * at a time may use a coder.
  */
 #ifndef MONARCH_CODEC_H
 #define MONARCH_CODEC_H
@@ -13,18 +13,18 @@
 
 enum method {
     METHOD_NONE = 0,
-    METHOD_LZ4 = 1,  /* level 0; from 1 on lz4hc */
+    METHOD_LZ4 = 1,  /* level 0: lz4; from 1 on: lz4hc */
     METHOD_ZSTD = 2, /* levels below 0 are the fast ones */
 };
 
 enum { SHUFFLE_MAX = 8, METHODS = 3 };
 
-struct monarch_packing { /* how a Tier is packed, or its Files of one rule */
+struct monarch_packing { /* the packing of a Tier, or of its Files with one rule */
     uint32_t tier;
     uint32_t method; /* enum method */
     int32_t level;
-    uint16_t shuffle, rule; /* rule 0: those of no other */
-    const uint8_t *rules;   /* of rule 0: the rule of each File; NULL: 0; borrowed */
+    uint16_t shuffle, rule; /* rule 0: Files of no other rule */
+    const uint8_t *rules;   /* for rule 0: rule of each File; NULL: 0; borrowed */
     const void *dictionary; /* borrowed */
     uint64_t dictionary_bytes;
 };
@@ -35,12 +35,12 @@ struct coder;
 
 struct monarch_tried { /* a piece of a trial */
     uint64_t bytes;
-    uint64_t room;   /* it is stored as it is if it does not fit; at most `bytes` */
-    uint64_t packed; /* its bytes then; 0: it does not fit */
+    uint64_t room;   /* at most `bytes`; a piece that does not fit is stored as it is */
+    uint64_t packed; /* its compressed size; 0: it does not fit */
     uint64_t pack_ns, unpack_ns;
 };
 
-struct monarch_trial { /* when a trial ends */
+struct monarch_trial { /* ends after `limit_ns`, but not before `least` pieces */
     uint64_t limit_ns, least;
 };
 

@@ -63,7 +63,7 @@ static void load_lz4(void)
         dlclose(library);
 }
 
-/* libzstd_load - loads it at the first call; NULL: there is none that has all. */
+/* libzstd_load - loads libzstd at the first call; NULL: no library has all functions. */
 const struct libzstd *libzstd_load(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -71,7 +71,7 @@ const struct libzstd *libzstd_load(void)
     return zstd.name ? &zstd : NULL;
 }
 
-/* liblz4_load - the same of liblz4. */
+/* liblz4_load - does the same for liblz4. */
 const struct liblz4 *liblz4_load(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -1,5 +1,5 @@
-/* codec_libraries.h - the functions of libzstd and liblz4 that are used, by the types in
- * their headers zstd.h, lz4.h and lz4hc.h, which need not be installed. */
+/* codec_libraries.h - the functions used of libzstd and liblz4, with the types of their headers
+ * zstd.h, lz4.h and lz4hc.h, which need not be installed. */
 #ifndef MONARCH_CODEC_LIBRARIES_H
 #define MONARCH_CODEC_LIBRARIES_H
 

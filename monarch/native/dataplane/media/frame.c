@@ -1,4 +1,4 @@
-/* frame.c - makes a frame piece by piece, and checks the head of one. */
+/* frame.c - builds a frame piece by piece, and checks the heads of frames. */
 #include "dataplane/media/frame.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "dataplane/base/syscalls.h"
 #include "dataplane/media/codec.h"
 
-/* A piece that shrinks by less than a part of 21 is stored as it is: a ratio of 1.05. */
+/* A piece that shrinks by less than 1/21 is stored as it is: a ratio of 1.05. */
 enum { LEAST_PART = 21 };
 
 static int with_room(uint64_t plain, size_t room, struct frame **out)
@@ -28,7 +28,7 @@ static int with_room(uint64_t plain, size_t room, struct frame **out)
     return 0;
 }
 
-/* frame_new - an empty frame for a File of this size. */
+/* frame_new - creates an empty frame for a File of this size. */
 int frame_new(uint32_t tier, uint64_t plain, struct frame **out)
 {
     int rc = with_room(plain, frame_least_bytes(plain) + plain, out);
@@ -39,13 +39,13 @@ int frame_new(uint32_t tier, uint64_t plain, struct frame **out)
     return 0;
 }
 
-/* frame_new_expected - makes a frame whose bytes a peer sends. */
+/* frame_new_expected - creates a frame for the bytes that a peer sends. */
 int frame_new_expected(uint64_t plain, size_t bytes, struct frame **out)
 {
     return with_room(plain, bytes, out);
 }
 
-/* frame_free - frees a frame, or does nothing if there is none. */
+/* frame_free - frees a frame; does nothing if it is NULL. */
 void frame_free(struct frame **f)
 {
     if (*f)
@@ -60,15 +60,15 @@ static void set_length(struct frame *f, uint32_t piece, uint32_t length)
            sizeof(length));
 }
 
-/* frame_piece_room - how many bytes a piece may have when it is compressed; else it is stored as it
- * is. */
+/* frame_piece_room - returns the most bytes that a compressed piece may have; a larger one is
+ * stored as it is. */
 size_t frame_piece_room(size_t n)
 {
     return n - n / LEAST_PART - 1;
 }
 
-/* frame_added - notes the next piece, which was compressed in place: into `packed` bytes, or -ENOSPC,
- * and it is stored as it is. -EMSGSIZE: the File has fewer bytes. */
+/* frame_added - notes the next piece, compressed in place to `packed` bytes; if that is -ENOSPC,
+ * stores it as it is. -EMSGSIZE: the File has fewer bytes. */
 int frame_added(struct frame *f, int64_t packed, const void *bytes, size_t n)
 {
     if (n > f->plain - f->added || n > PIECE_BYTES)
@@ -84,7 +84,7 @@ int frame_added(struct frame *f, int64_t packed, const void *bytes, size_t n)
     return 0;
 }
 
-/* frame_add - adds the next piece, as it is if there is no coder. -EMSGSIZE: see frame_added(). */
+/* frame_add - adds the next piece, uncompressed without a coder. -EMSGSIZE: see frame_added(). */
 int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n)
 {
     uint64_t began = clock_cpu_ns();
@@ -96,7 +96,7 @@ int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n)
     return frame_added(f, packed, bytes, n);
 }
 
-/* frame_put - adds bytes of a frame as they arrive. -EMSGSIZE: there are too many. */
+/* frame_put - appends bytes of a frame as they arrive. -EMSGSIZE: too many bytes. */
 int frame_put(struct frame *f, const void *bytes, size_t n)
 {
     if (n > f->room - f->used)
@@ -148,8 +148,8 @@ int frame_check(const struct frame_head *head, const uint32_t *lengths,
     return sum == head->stored ? 0 : -EBADMSG;
 }
 
-/* frame_read - reads the head of a frame and the lengths of its pieces: 1 if they are what is
- * expected; 0: they are not, or are not there; else the error of the medium. */
+/* frame_read - reads the head of a frame and the lengths of its pieces. Returns 1 if they match
+ * `expected`, 0 if they do not or are missing, else the error of the medium. */
 int frame_read(int fd, uint64_t at, const struct frame_head *expected,
                struct frame_head *head, uint32_t *lengths)
 {
@@ -165,8 +165,8 @@ int frame_read(int fd, uint64_t at, const struct frame_head *expected,
     return frame_check(head, lengths, expected) == 0;
 }
 
-/* frame_accept - takes a frame all of whose bytes have arrived. -EBADMSG: it is not one of the size
- * and the codec of a head. Its File has another name at the peer if its root has. */
+/* frame_accept - accepts a frame whose bytes have all arrived. -EBADMSG: its size or codec is not
+ * `expected`. The File has another name at the peer if its root has. */
 int frame_accept(struct frame *f, const struct frame_head *expected)
 {
     struct frame_head head, own = *expected;
@@ -191,7 +191,7 @@ static uint8_t digit(char c)
     return (uint8_t)(c <= '9' ? c - '0' : c - 'a' + 10);
 }
 
-/* frame_name - the name of a Replica as its frame has it. */
+/* frame_name - converts the name of a Replica to its form in a frame. */
 void frame_name(const char *replica, uint8_t out[FRAME_NAME_BYTES])
 {
     for (int i = 0; i < FRAME_NAME_BYTES; i++)

@@ -2,9 +2,9 @@
  *
  *   struct frame_head | u32 length of each piece | pieces
  *
- * A piece is PIECE_BYTES of the File, the last one what is left. Its length has FRAME_RAW
- * set where it is stored as it is. Integers are little-endian. The checksum is that of the
- * plain bytes, computed as that of an Extent.
+ * A piece is PIECE_BYTES of the File, the last one is the rest. A piece that is stored as it is has
+ * FRAME_RAW set in its length. Integers are little-endian. The checksum covers the plain bytes and
+ * is computed like that of an Extent.
  */
 #ifndef MONARCH_FRAME_H
 #define MONARCH_FRAME_H
@@ -28,7 +28,7 @@ struct coder;
 
 struct frame_head {
     uint32_t magic;
-    uint32_t plain, stored; /* bytes of the File; bytes behind this struct */
+    uint32_t plain, stored; /* bytes of the File; bytes after this struct */
     uint8_t method, shuffle;
     int16_t level;
     uint64_t digest;
@@ -37,30 +37,30 @@ struct frame_head {
 
 _Static_assert(sizeof(struct frame_head) == 40, "frame_head");
 
-struct frame { /* one that is being made, or comes from a peer */
+struct frame { /* a frame that is being built, or comes from a peer */
     uint32_t plain, added, pieces;
     uint32_t tier;
-    bool any_packed; /* a piece of it has shrunk */
+    bool any_packed; /* at least one piece has shrunk */
     size_t used, room;
     uint64_t ns;     /* processor time to compress */
-    uint64_t digest; /* of one that was accepted */
+    uint64_t digest; /* of an accepted frame */
     uint32_t id;     /* the same: see packs_id() */
     uint8_t *bytes;
 };
 
-/* frame_pieces - of a File of this size. */
+/* frame_pieces - returns the number of pieces of a File of this size. */
 static inline uint32_t frame_pieces(uint64_t plain)
 {
     return (uint32_t)((plain + PIECE_BYTES - 1) / PIECE_BYTES);
 }
 
-/* frame_least_bytes - its head and the lengths of its pieces. */
+/* frame_least_bytes - returns the size of the head and the lengths of the pieces. */
 static inline size_t frame_least_bytes(uint64_t plain)
 {
     return sizeof(struct frame_head) + frame_pieces(plain) * sizeof(uint32_t);
 }
 
-/* frame_end - where the next piece is written. */
+/* frame_end - returns the address where the next piece is written. */
 static inline uint8_t *frame_end(struct frame *f)
 {
     return f->bytes + f->used;

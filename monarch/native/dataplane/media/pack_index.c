@@ -23,7 +23,7 @@ static uint64_t digest_of(const struct pack_tail *tail, const struct pack_list *
     return chain;
 }
 
-/* pack_index_write - writes the index behind the frames, which end at `at`, and truncates the file
+/* pack_index_write - truncates the file at `at`, where the frames end, and writes the index
  * there. */
 int pack_index_write(int fd, uint64_t at, const struct pack_list *list)
 {
@@ -41,7 +41,7 @@ int pack_index_write(int fd, uint64_t at, const struct pack_list *list)
     return rc ? rc : file_write_at(fd, &tail, sizeof(tail), at + n + m);
 }
 
-/* read_tail - the place of the entries, or -errno. */
+/* read_tail - reads the tail; returns the offset of the entries, or -errno. */
 static int64_t read_tail(int fd, struct pack_tail *tail)
 {
     struct stat st;
@@ -61,7 +61,7 @@ static int64_t read_tail(int fd, struct pack_tail *tail)
     return (int64_t)(end - tail->count * sizeof(struct monarch_pack_entry));
 }
 
-/* is_plausible - the size of a frame is one that its File or Extent can have. */
+/* is_plausible - the size of a frame is possible for its File or Extent. */
 static bool is_plausible(const struct monarch_pack_entry *one)
 {
     if (one->plain == 0 || one->plain > EXTENT_BYTES)
@@ -72,7 +72,7 @@ static bool is_plausible(const struct monarch_pack_entry *one)
     return one->bytes > least && one->bytes <= least + one->plain;
 }
 
-/* check - returns -EBADMSG unless all frames lie before `end`, one after the other. */
+/* check - returns -EBADMSG unless all frames are before `end`, one after the other. */
 static int check(const struct pack_list *list, uint64_t end)
 {
     uint64_t at = 0, blocks = 0;
@@ -87,7 +87,7 @@ static int check(const struct pack_list *list, uint64_t end)
     return blocks == list->blocks && end <= PACK_BYTES_MAX ? 0 : -EBADMSG;
 }
 
-/* fill - reads what the index has; 0 if it is right. */
+/* fill - reads the entries and checksums of an index; 0 if they are correct. */
 static int fill(int fd, uint64_t at, const struct pack_tail *tail,
                 struct pack_list *list)
 {
@@ -103,8 +103,8 @@ static int fill(int fd, uint64_t at, const struct pack_tail *tail,
     return tail->digest == digest_of(tail, list) ? check(list, at) : -EBADMSG;
 }
 
-/* pack_index_load - reads the index of a segment; pack_list_free() is due after 0. -EBADMSG:
- * it has none, or a damaged one. */
+/* pack_index_load - reads the index of a segment; after 0 the caller calls pack_list_free().
+ * -EBADMSG: the segment has no index, or a damaged one. */
 int pack_index_load(int fd, struct pack_list *out)
 {
     struct pack_tail tail;
@@ -118,7 +118,7 @@ int pack_index_load(int fd, struct pack_list *out)
     return rc;
 }
 
-/* pack_list_free - frees what pack_index_load() has read. */
+/* pack_list_free - frees the contents of an index. */
 void pack_list_free(struct pack_list *list)
 {
     free(list->entries);
@@ -126,9 +126,9 @@ void pack_list_free(struct pack_list *list)
     *list = (struct pack_list){0};
 }
 
-/* monarch_pack_index_read - the number of entries of a segment, which are copied to `out` if
- * at most `max` have room there. -EBADMSG: it has no index, or a damaged one, which is found
- * out if there is room. */
+/* monarch_pack_index_read - returns the number of entries of a segment and copies them to `out`,
+ * unless there are more than `max`. -EBADMSG: no index, or a damaged one; damage to the entries is
+ * detected only if they fit. */
 int64_t monarch_pack_index_read(int fd, struct monarch_pack_entry *out, uint64_t max)
 {
     struct pack_tail tail;

@@ -23,11 +23,11 @@ enum {
 
 struct monarch_pack_entry { /* a frame */
     uint8_t name[FRAME_NAME_BYTES];
-    uint32_t extent; /* of a large File; 0 */
+    uint32_t extent; /* of a large File, else 0 */
     uint32_t plain;  /* bytes of the File, or of the Extent */
     uint32_t offset, bytes;
     uint32_t id;     /* of its codec and dictionary, see packs_id() */
-    uint32_t blocks; /* whose checksums the index has: of a large File; 0 */
+    uint32_t blocks; /* with checksums in the index: of a large File, else 0 */
 };
 
 _Static_assert(sizeof(struct monarch_pack_entry) == 40, "monarch_pack_entry");
@@ -44,7 +44,7 @@ _Static_assert(sizeof(struct pack_tail) == 32, "pack_tail");
 
 struct pack_list { /* the contents of an index */
     struct monarch_pack_entry *entries;
-    uint64_t *digests; /* of the Blocks of the first large File, of the next one... */
+    uint64_t *digests; /* of the Blocks of the first large File, then of the next... */
     uint64_t count, blocks;
 };
 

@@ -1,6 +1,5 @@
-/* pack_room.c - releases the room of frames that no File has any more: each page as soon as no
- * live frame touches it, and all of it when a segment is empty.
- */
+/* pack_room.c - frees the space of unreferenced frames: each page as soon as no live frame touches
+ * it, and all of it when a segment is empty. */
 #include "dataplane/media/pack_room.h"
 
 #include <fcntl.h>
@@ -17,7 +16,7 @@ static uint64_t min(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* punch - releases pages; 0 if the file system cannot. */
+/* punch - frees whole pages and returns their bytes; 0 if the file system cannot. */
 static uint64_t punch(const struct pack_segment *s, uint64_t first, uint64_t end)
 {
     uint64_t n = (end - first) * ROOM_PAGE;
@@ -52,7 +51,7 @@ uint64_t pack_room_free_orphan(struct pack_segment *s, uint64_t offset, uint64_t
     return freed;
 }
 
-/* pack_room_empty - drops all that is in a segment; returns the room that it took. */
+/* pack_room_empty - drops all contents of a segment; returns the room that it used. */
 uint64_t pack_room_empty(struct pack_segment *s)
 {
     uint64_t freed = s->room;

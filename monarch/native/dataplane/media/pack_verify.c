@@ -1,5 +1,5 @@
-/* pack_verify.c - decodes a frame of a retained Tier and compares its checksum, for
- * `monarch stage --check`; no engine uses the segment. */
+/* pack_verify.c - decodes a frame of a retained Tier and compares its checksum, for `monarch stage
+ * --check`, while no engine uses the segment. */
 #include "dataplane/media/pack_verify.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "dataplane/media/codec.h"
 #include "shared/xxh3.h"
 
-/* decode - 0 if all pieces decode to bytes with the checksum of the head. */
+/* decode - decodes all pieces; 0 if their bytes have the checksum of the head. */
 static int decode(struct coder *coder, const uint8_t *frame, uint8_t *out)
 {
     struct frame_head head;
@@ -33,7 +33,7 @@ static int decode(struct coder *coder, const uint8_t *frame, uint8_t *out)
     return chain == head.digest ? 0 : -EBADMSG;
 }
 
-/* check - 0 if the bytes are a frame of an entry. */
+/* check - checks that bytes are the frame of an entry; 0 if they are. */
 static int check(const struct monarch_pack_entry *one, const struct monarch_packing *k,
                  const uint8_t *frame)
 {
@@ -48,8 +48,8 @@ static int check(const struct monarch_pack_entry *one, const struct monarch_pack
     return frame_check(&head, lengths, &expected);
 }
 
-/* monarch_pack_verify - -EBADMSG: the frame of an entry, which monarch_pack_index_read() has
- * given, is damaged; -ENOSYS, -ENOMEM: it cannot be decoded here. */
+/* monarch_pack_verify - verifies the frame of an entry of monarch_pack_index_read(). -EBADMSG: it
+ * is damaged; -ENOSYS, -ENOMEM: it cannot be decoded here. */
 int monarch_pack_verify(int fd, const struct monarch_pack_entry *one,
                         const struct monarch_packing *packing)
 {

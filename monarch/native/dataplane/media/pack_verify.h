@@ -1,4 +1,4 @@
-/* pack_verify.h - frames of retained Tiers, compared with their checksums. */
+/* pack_verify.h - verifies frames of retained Tiers by their checksums. */
 #ifndef MONARCH_PACK_VERIFY_H
 #define MONARCH_PACK_VERIFY_H
 

@@ -2,12 +2,11 @@
  *
  * It is made once, while the bytes are staged or adopted, and travels with them: a node
  * that has fetched an Extent passes on the seal that it has checked. It covers the
- * Catalog, the File, the Extent and its length, so that the answer to another request
- * fails too.
+ * Catalog, the File, the Extent and its length, so that an answer to another request
+ * fails, too.
  *
- * Each seal has a nonce of 96 random bits. With 2^32 seals of one key the probability
- * that any two are equal is 2^-33, and such a pair helps to forge under that nonce
- * only.
+ * Each seal has a nonce of 96 random bits. With 2^32 seals of one key, two nonces are equal
+ * with a probability of 2^-33, and such a pair helps to forge under that nonce only.
  *
  * The MAC is ChaCha20-Poly1305 without plain text: all bytes are associated data, so
  * that each nonce has its own Poly1305 key. Measured beside AES-256-GMAC and
@@ -25,7 +24,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-struct libcrypto { /* its functions, by their types in OpenSSL's evp.h */
+struct libcrypto { /* its functions, with their types in OpenSSL's evp.h */
     const char *name;
     void *(*ctx_new)(void);
     void (*ctx_free)(void *ctx);
@@ -41,8 +40,7 @@ enum { GET_TAG = 0x10, PIECE_BYTES_MAX = 1 << 30 }; /* EVP_CTRL_AEAD_GET_TAG */
 
 static struct libcrypto loaded;
 
-/* find - looks up one function; POSIX lets dlsym() return function pointers as void
- * *. */
+/* find - looks up one function; POSIX lets dlsym() return function pointers as void *. */
 static bool find(void *library, const char *name, void *function)
 {
     void *found = dlsym(library, name);
@@ -61,7 +59,7 @@ static bool find_all(void *library, struct libcrypto *c)
            find(library, "EVP_chacha20_poly1305", &c->cipher);
 }
 
-/* libcrypto_keyed - a context with the key, to be freed by ctx_free(); or NULL. */
+/* libcrypto_keyed - creates a context with the key, to be freed by ctx_free(), or returns NULL. */
 static void *libcrypto_keyed(const struct libcrypto *c, const uint8_t *key)
 {
     void *ctx = c->ctx_new();
@@ -130,8 +128,8 @@ static void load_first(void)
     }
 }
 
-/* libcrypto_load - loads the system's OpenSSL at the first call; NULL: there is none
- * that works. Nothing is linked, so that a node without it runs without seals. */
+/* libcrypto_load - loads the system's OpenSSL at the first call; NULL: no version of it works. It
+ * is not linked, so that a node without it runs without seals. */
 static const struct libcrypto *libcrypto_load(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -143,7 +141,7 @@ enum { SPARE_MAX = 64 };
 
 struct sealing {
     struct sealer *sealer;
-    struct sealing *next; /* of those that are spare */
+    struct sealing *next; /* in the list of spare ones */
     void *ctx;
 };
 
@@ -163,13 +161,12 @@ struct preface { /* authenticated before the bytes, little-endian */
     uint64_t bytes, blocks;
 };
 
-/* The bytes must begin at a whole block of Poly1305: elsewhere it takes twice as
- * long. */
+/* The bytes must begin at a block boundary of Poly1305: otherwise it takes twice as long. */
 _Static_assert(sizeof(struct preface) == 48 && sizeof(struct preface) % 16 == 0,
                "no holes");
 
-/* sealer_new - copies the job's key, for the Files of one Catalog. -ENOSYS: this node
- * has no libcrypto. */
+/* sealer_new - creates a sealer with a copy of the job's key, for the Files of one Catalog.
+ * -ENOSYS: this node has no libcrypto. */
 int sealer_new(const uint8_t *key, uint64_t catalog_digest, struct sealer **out)
 {
     const struct libcrypto *library = libcrypto_load();
@@ -192,16 +189,15 @@ static void free_sealing(struct sealing *g)
     free(g);
 }
 
-/* erase - clears a secret; the compiler must not leave it out because nothing reads it
- * afterwards. explicit_bzero() does the same, where libc has it. */
+/* erase - clears a secret; the compiler must not remove the memset() because nothing reads the
+ * bytes afterwards. explicit_bzero() does the same, if libc has it. */
 static void erase(void *secret, size_t bytes)
 {
     memset(secret, 0, bytes);
     __asm__ volatile("" : : "r"(secret) : "memory");
 }
 
-/* sealer_free - frees the sealer, or nothing if it is NULL; no seal may be in
- * progress. */
+/* sealer_free - frees the sealer; does nothing if it is NULL. No seal may be in progress. */
 void sealer_free(struct sealer *s)
 {
     if (!s)
@@ -263,7 +259,7 @@ int seal_nonce(struct monarch_seal *seal)
     return n == sizeof(seal->nonce) ? 0 : -ENOMEM;
 }
 
-/* monarch_seal_library - the name of the library that makes seals; NULL: there is none,
+/* monarch_seal_library - returns the name of the library that makes seals; NULL: no library works,
  * or the kernel has no random numbers. */
 const char *monarch_seal_library(void)
 {
@@ -306,7 +302,7 @@ int seal_end(struct sealing **g, uint8_t tag[SEAL_TAG_BYTES])
     return rc;
 }
 
-/* seal_make - writes the tag of all its bytes, under the nonce of `seal`. */
+/* seal_make - writes the tag of all bytes of a range, under the nonce of `seal`. */
 int seal_make(struct sealer *s, const struct range_name *name, const void *bytes,
               struct monarch_seal *seal)
 {
@@ -329,7 +325,7 @@ void seal_drop(struct sealing **g)
     *g = NULL;
 }
 
-/* seal_same - whether two tags are equal, in constant time. */
+/* seal_same - compares two tags in constant time; true: they are equal. */
 bool seal_same(const uint8_t *a, const uint8_t *b)
 {
     uint8_t difference = 0;

@@ -23,10 +23,10 @@ MONARCH_API const char *monarch_seal_library(void);
 struct sealer;  /* the key of the job, and contexts with it */
 struct sealing; /* one seal in progress */
 
-struct range_name { /* which bytes the seal covers: Blocks of a File */
+struct range_name { /* the bytes that a seal covers: Blocks of a File */
     uint32_t file, first;
     uint64_t bytes;
-    uint64_t blocks; /* how many; higher bits: how they are packed, see wire.h */
+    uint64_t blocks; /* their number; higher bits: their packing, see wire.h */
 };
 
 int sealer_new(const uint8_t *key, uint64_t catalog_digest, struct sealer **out);

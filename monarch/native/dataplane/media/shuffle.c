@@ -1,12 +1,12 @@
-/* shuffle.c - see shuffle.h. Numbers are taken in runs that stay in the first cache, and
- * with a constant size of an element the compiler makes vector code of the inner loop. */
+/* shuffle.c - groups the bytes of numbers, see shuffle.h. It processes runs of numbers that fit
+ * into the L1 cache; a constant element size lets the compiler vectorize the inner loop. */
 #include "dataplane/media/shuffle.h"
 
 #include <string.h>
 
 enum { RUN = 2048 }; /* numbers */
 
-/* -O2 makes no vector code of such loops in all versions of GCC; clang's does. */
+/* Not every version of GCC vectorizes such loops at -O2; clang does. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define VECTORIZED __attribute__((optimize("O3")))
 #else
@@ -69,7 +69,7 @@ VECTORIZED static void gather_run(const uint8_t *in, size_t count, size_t stride
     }
 }
 
-/* shuffle_bytes - what is left behind whole elements stays as it is, at the end. */
+/* shuffle_bytes - groups the bytes of whole elements; bytes after them stay as they are. */
 void shuffle_bytes(const uint8_t *bytes, size_t n, uint32_t element, uint8_t *out)
 {
     size_t count = n / element, whole = count * element;
@@ -80,7 +80,7 @@ void shuffle_bytes(const uint8_t *bytes, size_t n, uint32_t element, uint8_t *ou
     memcpy(out + whole, bytes + whole, n - whole);
 }
 
-/* unshuffle_bytes - the reverse. */
+/* unshuffle_bytes - reverts shuffle_bytes(). */
 void unshuffle_bytes(const uint8_t *shuffled, size_t n, uint32_t element, uint8_t *out)
 {
     size_t count = n / element, whole = count * element;
