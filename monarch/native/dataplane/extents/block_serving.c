@@ -1,5 +1,5 @@
-/* block_serving.c - which Blocks of a large File there are for other nodes, and where; and the
- * checksums of Blocks. */
+/* block_serving.c - finds the Blocks of a large File that this node has for other nodes; computes
+ * and compares checksums of Blocks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +13,8 @@ static bool same_word(uint32_t a, uint32_t b)
     return (a & STATE_GENERATION) == (b & STATE_GENERATION);
 }
 
-/* hold_ready - of a Replica that is READY; the digests are known where its Blocks came one by
- * one. */
+/* hold_ready - fills in Blocks of a READY Replica; the digests are known if its Blocks arrived one
+ * by one. */
 static void hold_ready(const struct partials *all, uint32_t large, struct block_run run,
                        struct held *out)
 {
@@ -32,15 +32,15 @@ static bool is_digested(const struct partial *p, struct block_run run)
     return !(~digested & blocks_mask(run.first, run.count));
 }
 
-/* blocks_are_there - all of their Pages are present, and their checksums known: a Block that is
- * present in part is not given. */
+/* blocks_are_there - all Pages of the Blocks are present and their checksums known: a Block that is
+ * present in part is not served. */
 static bool blocks_are_there(const struct partial *p, struct block_run run)
 {
     const struct page_run pages = blocks_pages(p, run);
     return is_digested(p, run) && pages_there(p->words, pages.first, pages.count);
 }
 
-/* hold_part - of one that fills. */
+/* hold_part - fills in Blocks of a partial Replica; false: not all are present. */
 static bool hold_part(const struct partial *p, struct block_run run, struct held *out)
 {
     if (!p || p->ended || !same_word(p->order.word, out->word) ||
@@ -60,8 +60,8 @@ static bool hold_part(const struct partial *p, struct block_run run, struct held
     return true;
 }
 
-/* partial_hold - some Blocks of one Extent, up to HELD_MAX; false: not all of them are
- * there. On this node the File may not be large: by another configuration it is staged
+/* partial_hold - finds some Blocks of one Extent, up to HELD_MAX; false: not all of them are
+ * present. On this node the File may not be large: with another configuration it is staged
  * whole. */
 bool partial_hold(struct partials *parts, uint32_t file, struct block_run run,
                   struct held *out)
@@ -83,8 +83,8 @@ bool partial_hold(struct partials *parts, uint32_t file, struct block_run run,
     return found;
 }
 
-/* partial_digests - the checksums of some Blocks of an Extent that is packed; false: they are
- * not known. */
+/* partial_digests - copies the checksums of some Blocks of a packed Extent; false: they are not
+ * known. */
 bool partial_digests(struct partials *parts, uint32_t file, struct block_run run,
                      uint64_t *out)
 {
@@ -113,8 +113,8 @@ bool partial_is_held(struct job *job, uint32_t file, const struct held *held)
     return part_load(part) == held->part && part_pieces(part) == held->pieces;
 }
 
-/* partial_note_adopted - keeps the checksums of the Blocks of a Replica that is being
- * verified, which are right if those of its Extents are. */
+/* partial_note_adopted - keeps the checksums of the Blocks of a Replica under verification; they
+ * are correct if those of its Extents are. */
 void partial_note_adopted(struct partials *parts, const struct monarch_order *order,
                           const uint8_t *bytes, size_t n, uint64_t offset)
 {
@@ -132,7 +132,7 @@ void partial_note_adopted(struct partials *parts, const struct monarch_order *or
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_failures - changes when Blocks of a large File could not be brought. */
+/* partial_failures - returns a count that changes when staging Blocks of a large File fails. */
 uint32_t partial_failures(const struct job *job, uint32_t file)
 {
     int64_t large = presence_find(job->flags, file);
@@ -145,14 +145,14 @@ uint32_t partial_failures(const struct job *job, uint32_t file)
 
 /* ---- checksums of Blocks ------------------------------------------------------------ */
 
-/* blocks_digest - the checksum of each Block of some. */
+/* blocks_digest - computes the checksum of each Block. */
 void blocks_digest(const uint8_t *bytes, size_t n, uint64_t *out)
 {
     for (size_t at = 0; at < n; at += BLOCK_BYTES)
         *out++ = xxh3(bytes + at, n - at < BLOCK_BYTES ? n - at : BLOCK_BYTES, 0);
 }
 
-/* blocks_same - bytes from a Block on, CHUNK_BYTES at most, are as they arrived. */
+/* blocks_same - bytes from Block `first` on, CHUNK_BYTES at most, equal those that arrived. */
 bool blocks_same(const struct partial *p, uint32_t first, const uint8_t *bytes,
                  size_t n)
 {
@@ -162,7 +162,7 @@ bool blocks_same(const struct partial *p, uint32_t first, const uint8_t *bytes,
     return memcmp(digests, p->digests + first, count * sizeof(*digests)) == 0;
 }
 
-/* blocks_next_run - takes the next run, of so many at most, out of the bits of some Blocks. */
+/* blocks_next_run - removes the next run, of at most `most` Blocks, from the bits of a range. */
 struct block_run blocks_next_run(struct block_run all, uint32_t *bits, uint32_t most)
 {
     struct block_run run = {all.first, 0};

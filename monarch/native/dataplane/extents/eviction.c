@@ -1,13 +1,12 @@
-/* eviction.c - decides what leaves a Tier and evicts it: the Replicas, or segments of packed Tiers,
- * that were used longest ago, for Files that programs ask for.
+/* eviction.c - selects and evicts the least recently used Replicas, or segments of packed Tiers,
+ * for Files that programs request.
  *
- * Which are the oldest is found by looking at all Files (lru.c), once for many evictions. A
- * Replica that was used since then, that programs wait for, or that one of them has open,
- * stays. It leaves as one leaves the Pool: its state word is changed first, and a reader of the
- * old word reads it again after its open.
+ * A scan of all Files (lru.c) finds the oldest ones, once for many evictions. A Replica stays if it
+ * was used since then, or if a program waits for it or has it open. It is evicted as from the Pool:
+ * its state word is changed first, and a reader of the old word reads it again after its open.
  *
- * The memory of a file without a name is used as long as a program has it open. So it is proved
- * that none has before a Replica leaves, and before its room is given back (leaving.c).
+ * A file without a name uses memory as long as a program has it open. So the file must be proved to
+ * be unused before a Replica is evicted, and before its room is freed (leaving.c).
  */
 #include "dataplane/extents/eviction.h"
 
@@ -30,24 +29,22 @@
 #include "shared/recency.h"
 
 enum {
-    OLDEST_MIN =
-        256, /* found at once: so many, or one part of OLDEST_PARTS of all Files */
+    OLDEST_MIN = 256, /* candidates of a scan; Files / OLDEST_PARTS if that is more */
     OLDEST_PARTS = 64,
     OLDEST_MAX = 1 << 16,
-    LOOKED_AT_MAX = 4096, /* Replicas, for one File */
+    LOOKED_AT_MAX = 4096, /* candidates for one File */
     BUSY_MAX = 1024,
-    TRIES = 4, /* other Files may take the room that was made for one */
+    TRIES = 4, /* other Files may take the room made for one */
 };
 
-static const uint64_t IN_VAIN_NS = SECOND_NS /
-                                   20; /* so long nothing is looked for again */
+static const uint64_t IN_VAIN_NS = SECOND_NS / 20; /* pause after a scan in vain */
 
 struct candidates { /* of one Tier, the oldest first */
     struct monarch_lru_file *files;
     uint32_t count, next;
-    uint32_t tick;  /* when they were found */
-    uint64_t at_ns; /* the same */
-    bool fruitless; /* none of them has left */
+    uint32_t tick;  /* of the scan */
+    uint64_t at_ns; /* time of the scan */
+    bool fruitless; /* none of them was evicted */
 };
 
 struct eviction {
@@ -55,17 +52,16 @@ struct eviction {
     struct table *table;
     struct packs *packs;         /* NULL: no Tier is packed */
     const struct claims *claims; /* NULL: hints cannot be given */
-    pthread_mutex_t
-        lock;      /* guards the rest; before those of pack files and of the table */
-    uint32_t most; /* candidates */
+    pthread_mutex_t lock;        /* guards the rest; before those of packs and table */
+    uint32_t most;               /* candidates */
     struct candidates oldest[TIERS_MAX];
-    struct segment_use *segments; /* SEGMENTS_MAX, if there are pack files */
+    struct segment_use *segments; /* SEGMENTS_MAX; NULL: no Tier is packed */
     struct leaving leaving;
     struct ring refused;
 };
 
-/* eviction_new - for an engine with a table, and Files whose uses are noted.
- * eviction_free() is due even after a failure. */
+/* eviction_new - creates the state for an engine with a table, and Files whose uses are noted. The
+ * caller calls eviction_free() even after a failure. */
 int eviction_new(struct job *job, struct table *table, struct packs *packs,
                  const struct claims *claims, struct eviction **out)
 {
@@ -89,7 +85,7 @@ int eviction_new(struct job *job, struct table *table, struct packs *packs,
     return 0;
 }
 
-/* eviction_free - closes what is held; no thread uses it any more. */
+/* eviction_free - closes all files and frees the state; no thread uses it any more. */
 void eviction_free(struct eviction *v)
 {
     if (!v)
@@ -104,7 +100,7 @@ void eviction_free(struct eviction *v)
 
 /* ---- one Replica; the callers hold the lock ------------------------------------------ */
 
-/* settle - ends the leaving of a Replica: it is READY as before, or absent. */
+/* settle - ends the eviction of a Replica: it is READY as before, or absent. */
 static void settle(struct eviction *v, uint32_t file, uint32_t leaving, uint32_t fixed)
 {
     _Atomic uint32_t *words = replica_word(v->job->catalog, 0);
@@ -115,9 +111,9 @@ static void settle(struct eviction *v, uint32_t file, uint32_t leaving, uint32_t
             return;
 }
 
-/* leave - evicts an open Replica whose state is `seen`, if no program has it open. Programs
- * that ask for a small File meanwhile wait: nobody may begin it while its old name is there;
- * large ones are read from the origin. */
+/* leave - evicts an open Replica whose state is `seen`, if no program has it open. Programs that
+ * request a small File meanwhile wait: no Transfer may begin while its old name exists; large Files
+ * are read from the origin. */
 static bool leave(struct eviction *v, uint32_t file, uint32_t seen,
                   const struct left *h)
 {
@@ -144,7 +140,7 @@ static bool is_hinted(const struct eviction *v, uint32_t file)
     return v->claims && claims_due(v->claims, file) > 0;
 }
 
-/* may_leave - it was not used since it was found to be old, and nobody waits for it. */
+/* may_leave - a Replica was not used since it was found to be old, and no program waits for it. */
 static bool may_leave(const struct eviction *v, const struct monarch_lru_file *one,
                       uint32_t tick)
 {
@@ -154,7 +150,7 @@ static bool may_leave(const struct eviction *v, const struct monarch_lru_file *o
            !is_hinted(v, one->file);
 }
 
-/* evict - a Replica that was used longest ago; false: it stays. */
+/* evict - evicts a Replica that was used longest ago; false: it stays. */
 static bool evict(struct eviction *v, uint32_t tier, const struct monarch_lru_file *one)
 {
     struct stat st;
@@ -180,7 +176,7 @@ static bool evict(struct eviction *v, uint32_t tier, const struct monarch_lru_fi
 
 /* ---- a Tier; the callers hold the lock ----------------------------------------------- */
 
-/* find_oldest - looks at all Files, unless that was in vain a moment ago. */
+/* find_oldest - scans all Files for candidates, unless a scan was in vain a moment ago. */
 static bool find_oldest(struct eviction *v, uint32_t tier)
 {
     struct candidates *c = &v->oldest[tier];
@@ -210,8 +206,8 @@ static const struct monarch_lru_file *next_of(struct eviction *v, uint32_t tier)
     return &c->files[c->next++];
 }
 
-/* oldest_segment - that of a Tier whose Files were used longest ago in the mean. The one
- * that grows has the newest: it goes only if no other one holds any. -1: none does. */
+/* oldest_segment - returns the segment of a Tier whose Files have the highest mean age. The growing
+ * segment has the newest: it is chosen only if no other holds frames. -1: no segment does. */
 static int64_t oldest_segment(struct eviction *v, uint32_t tier, uint64_t *age)
 {
     int64_t found = -1;
@@ -229,7 +225,7 @@ static int64_t oldest_segment(struct eviction *v, uint32_t tier, uint64_t *age)
     return found;
 }
 
-/* drop_segment - empties it, unless the Replica that would leave next is older. */
+/* drop_segment - empties the oldest segment, unless the Replica that is evicted next is older. */
 static bool drop_segment(struct eviction *v, uint32_t tier,
                          const struct monarch_lru_file *next)
 {
@@ -244,7 +240,7 @@ static bool drop_segment(struct eviction *v, uint32_t tier,
     return freed > 0;
 }
 
-/* make_room_in - lets Replicas and segments leave a Tier until so much is free. */
+/* make_room_in - evicts Replicas and segments from a Tier until `need` bytes are free. */
 static bool make_room_in(struct eviction *v, uint32_t tier, uint64_t need)
 {
     struct candidates *c = &v->oldest[tier];
@@ -264,28 +260,28 @@ static bool make_room_in(struct eviction *v, uint32_t tier, uint64_t need)
     return table_has_free(v->table, tier, need);
 }
 
-/* tell_time - advances the clock that orders uses. */
-static void tell_time(struct eviction *v)
+/* advance_tick - advances the clock that orders uses. */
+static void advance_tick(struct eviction *v)
 {
     _Atomic uint32_t *tick = (_Atomic uint32_t *)&v->job->flags->tick;
     atomic_fetch_add_explicit(tick, 1, memory_order_relaxed);
 }
 
-/* make_room - in the fastest Tier that can have room for a File. */
+/* make_room - makes room in the fastest Tier that can have room for a File. */
 static bool make_room(struct eviction *v, uint32_t file)
 {
     struct table *t = v->table;
     bool made = false;
     uint64_t need;
     pthread_mutex_lock(&v->lock);
-    tell_time(v);
+    advance_tick(v);
     for (uint32_t i = 0; !made && i < t->options.tiers; i++)
         made = table_evicts_in(t, i, file, &need) && make_room_in(v, i, need);
     pthread_mutex_unlock(&v->lock);
     return made;
 }
 
-/* refuse - all that could leave is in use. */
+/* refuse - refuses a File for a while: all that could be evicted is in use. */
 static void refuse(struct eviction *v, uint32_t file)
 {
     pthread_mutex_lock(&v->lock);
@@ -295,8 +291,8 @@ static void refuse(struct eviction *v, uint32_t file)
 
 /* ---- for others ---------------------------------------------------------------------- */
 
-/* eviction_begin - as monarch_table_begin(), but makes room where a File needs it: the
- * verdict is never to evict. */
+/* eviction_begin - calls monarch_table_begin(), and evicts others if the File needs room; never
+ * returns VERDICT_EVICT. */
 int eviction_begin(struct eviction *v, struct table *t, uint32_t file, uint32_t kind,
                    struct monarch_order *out)
 {
@@ -313,7 +309,7 @@ int eviction_begin(struct eviction *v, struct table *t, uint32_t file, uint32_t 
     return VERDICT_PASSED;
 }
 
-/* eviction_begin_partly - the same of table_begin_partly(). */
+/* eviction_begin_partly - does the same with table_begin_partly(). */
 int eviction_begin_partly(struct eviction *v, struct table *t, uint32_t file,
                           struct monarch_order *out)
 {
@@ -338,13 +334,13 @@ bool eviction_resume_packing(struct eviction *v)
     return true;
 }
 
-/* eviction_beat - advances the clock of uses, gives back the room of Replicas that programs
- * have closed since, and lets programs ask again for Files that had no room. */
+/* eviction_beat - advances the clock of uses, frees the room of Replicas that programs have closed
+ * since, and lets programs request Files again that had no room. */
 void eviction_beat(struct eviction *v)
 {
     table_set_full(v->table, false);
     pthread_mutex_lock(&v->lock);
-    tell_time(v);
+    advance_tick(v);
     leaving_poll(&v->leaving);
     table_end_busy(v->table, &v->refused);
     pthread_mutex_unlock(&v->lock);

@@ -1,5 +1,5 @@
-/* eviction.h - evicts Replicas from Tiers, and from the bounded Pool of Files that pass through a node
- * which does not keep them. */
+/* eviction.h - evicts Replicas from Tiers, and from the bounded Pool of Files that pass through a
+ * node which does not keep them. */
 #ifndef MONARCH_EVICTION_H
 #define MONARCH_EVICTION_H
 
@@ -19,7 +19,7 @@ int eviction_new(struct job *job, struct table *table, struct packs *packs,
                  const struct claims *claims, struct eviction **out);
 void eviction_free(struct eviction *v);
 
-/* `v` is NULL where no Tier evicts. */
+/* `v` is NULL if no Tier evicts. */
 int eviction_begin(struct eviction *v, struct table *t, uint32_t file, uint32_t kind,
                    struct monarch_order *out);
 int eviction_begin_partly(struct eviction *v, struct table *t, uint32_t file,

@@ -1,9 +1,9 @@
-/* hint_claims.c - which Files hints have gone through and programs have not opened: the
- * Pool keeps these, and so they bound how far hints read ahead.
+/* hint_claims.c - Files whose hints were processed and that programs have not opened: the Pool
+ * keeps them, and so they limit how far hints read ahead.
  *
- * Programs count their opens in shared memory and tell nobody, so that an open costs no
- * more. A program may leave out a File that it has announced: the claim on it is given up
- * when about twice as many claims as there are were opened that came after it.
+ * Programs only count their opens in shared memory, so that an open costs no more. A program may
+ * skip a File that it has announced: with N claims, the claim on it is given up when about 2 N
+ * later ones were opened.
  */
 #include "dataplane/extents/hint_claims.h"
 
@@ -14,8 +14,8 @@
 
 enum {
     CLAIMS_MAX = 1 << 16,
-    DUE_MAX = 100,    /* of one File: the counts are those of a byte */
-    LATER_OPENS = 64, /* opens may come in another order, if there are few claims */
+    DUE_MAX = 100,    /* of one File: a count is one byte */
+    LATER_OPENS = 64, /* slack for opens in another order */
 };
 
 struct claim { /* on a File in the Pool */
@@ -23,7 +23,7 @@ struct claim { /* on a File in the Pool */
     uint32_t file;
 };
 
-/* claims_init - nothing is claimed; claims_free() is due even after a failure. */
+/* claims_init - initializes without claims; the caller calls claims_free() even after a failure. */
 int claims_init(struct claims *c, uint64_t files)
 {
     c->taken = calloc(files + 1, 1);
@@ -32,15 +32,15 @@ int claims_init(struct claims *c, uint64_t files)
     return 0;
 }
 
-/* claims_free - no thread uses them any more. */
+/* claims_free - frees the claims; no thread uses them any more. */
 void claims_free(struct claims *c)
 {
     free((void *)c->taken);
     ring_free(&c->pooled);
 }
 
-/* claims_due - how many opens of a File are to come; below 0: it was opened before its
- * hint was due. The one function that needs no lock. */
+/* claims_due - returns the number of expected opens of a File; below 0: it was opened before its
+ * hint was processed. The only function that needs no lock. */
 int claims_due(const struct claims *c, uint32_t file)
 {
     uint8_t taken = atomic_load_explicit(&c->taken[file], memory_order_relaxed);
@@ -48,8 +48,8 @@ int claims_due(const struct claims *c, uint32_t file)
     return (int8_t)(uint8_t)(taken - opened);
 }
 
-/* claims_absorb - lets opens for which no hint was due count for none: true if there were
- * any. */
+/* claims_absorb - ignores the opens of a File whose hints were not yet processed; true: it had
+ * some. */
 bool claims_absorb(struct claims *c, uint32_t file)
 {
     if (claims_due(c, file) >= 0)
@@ -59,15 +59,15 @@ bool claims_absorb(struct claims *c, uint32_t file)
     return true;
 }
 
-/* claims_take - passes a hint: one more open of its File is expected, or has happened. */
+/* claims_take - counts a processed hint: one more open of its File is expected, or has happened. */
 void claims_take(struct claims *c, uint32_t file)
 {
     if (claims_due(c, file) < DUE_MAX)
         atomic_fetch_add_explicit(&c->taken[file], 1, memory_order_relaxed);
 }
 
-/* claims_take_pooled - the same for a File in the Pool, which it is to keep; false: there
- * are too many. */
+/* claims_take_pooled - does the same for a File in the Pool, which then keeps it; false: too many
+ * claims. */
 bool claims_take_pooled(struct claims *c, uint32_t file, uint64_t program)
 {
     struct claim one = {.program = program, .number = c->next, .file = file};
@@ -84,7 +84,7 @@ static void end(struct claims *c, const struct claim *one)
     c->bytes -= footprint(c->sizes[one->file]);
 }
 
-/* give_up - the Pool need not keep the File of a claim any more. */
+/* give_up - gives up a claim: the Pool need not keep its File any more. */
 static void give_up(struct claims *c, const struct claim *one)
 {
     end(c, one);
@@ -97,8 +97,8 @@ static bool is_left_out(const struct claims *c, const struct claim *one, uint32_
     return one->number + 2 * (uint64_t)count + LATER_OPENS < c->last_open;
 }
 
-/* claims_drop - drops the claims on Files that were opened, and those that are given up:
- * true if there were any. */
+/* claims_drop - drops the claims on Files that programs have opened or skipped; true: there were
+ * some. */
 bool claims_drop(struct claims *c)
 {
     uint32_t count = c->pooled.count;

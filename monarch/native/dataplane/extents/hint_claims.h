@@ -1,4 +1,4 @@
-/* hint_claims.h - Files that hints have gone through and that programs have not opened. */
+/* hint_claims.h - Files whose hints were processed and that programs have not opened. */
 #ifndef MONARCH_HINT_CLAIMS_H
 #define MONARCH_HINT_CLAIMS_H
 
@@ -8,15 +8,15 @@
 #include "dataplane/base/ring.h"
 
 struct claims {
-    /* Per File, modulo 256: hints gone through, and opens. What is positive in their
-     * difference is to come; what is negative was opened before its hint was due. */
+    /* Per File, modulo 256: processed hints, and opens. A positive difference is the number of
+     * expected opens, a negative one that of opens before their hints were processed. */
     _Atomic uint8_t *taken;
     _Atomic uint8_t *opened; /* counted by programs */
     const uint64_t *sizes;
-    struct ring pooled; /* struct claim: those of them in the Pool */
-    uint64_t bytes;     /* their room */
+    struct ring pooled; /* struct claim: on Files in the Pool */
+    uint64_t bytes;     /* room of these Files */
     uint64_t next;      /* number of the next claim */
-    uint64_t last_open; /* number of the last one that was opened, plus 1 */
+    uint64_t last_open; /* number of the last opened claim, plus 1 */
     uint64_t given_up;
 };
 

@@ -10,7 +10,7 @@
 #include "shared/catalog.h"
 #include "shared/replica_table.h"
 
-/* job_open_tiers - a Tier whose directory cannot be opened has an error for a descriptor. */
+/* job_open_tiers - opens the directories of the Tiers; after a failure -errno is the descriptor. */
 void job_open_tiers(struct job *job)
 {
     for (uint32_t i = 0; i < TIERS_MAX; i++) {
@@ -21,7 +21,7 @@ void job_open_tiers(struct job *job)
     }
 }
 
-/* job_close_tiers - no thread uses them any more. */
+/* job_close_tiers - closes these directories; no thread uses them any more. */
 void job_close_tiers(struct job *job)
 {
     for (uint32_t i = 0; i < TIERS_MAX; i++)
@@ -40,7 +40,7 @@ void monarch_agent_state_store(void *requests, uint32_t state)
     futex_wake(word, INT_MAX);
 }
 
-/* monarch_beat - one heartbeat; the engine calls it every HEARTBEAT_MS. */
+/* monarch_beat - stores a heartbeat; the engine calls it every HEARTBEAT_MS. */
 void monarch_beat(void *requests)
 {
     struct requests *r = requests;
@@ -48,7 +48,7 @@ void monarch_beat(void *requests)
                           memory_order_release);
 }
 
-/* job_ring - wakes the thread that listens, as programs do. */
+/* job_ring - wakes the listening thread, as programs do. */
 void job_ring(struct job *job)
 {
     _Atomic uint32_t *bell = (_Atomic uint32_t *)&job->requests->bell;
@@ -58,7 +58,7 @@ void job_ring(struct job *job)
 
 /* ---- inodes of Replicas ------------------------------------------------------------- */
 
-/* job_add_inode - an inode of a Tier is that of a File; -ENOSPC: the table is full. */
+/* job_add_inode - notes that an inode of a Tier belongs to a File; -ENOSPC: the table is full. */
 int job_add_inode(struct job *job, uint32_t tier, uint64_t ino, uint32_t file)
 {
     pthread_mutex_lock(&job->inodes_lock);
@@ -86,7 +86,7 @@ void job_keep_inode(struct job *job, uint32_t tier, uint64_t ino)
 
 /* ---- names in frames ---------------------------------------------------------------- */
 
-/* job_frame_name - the name of the Replica of a File, as its frame has it. */
+/* job_frame_name - converts the name of the Replica of a File to its form in a frame. */
 void job_frame_name(const struct job *job, uint32_t file, uint8_t out[FRAME_NAME_BYTES])
 {
     char name[REPLICA_NAME_BYTES + 1];
@@ -94,7 +94,7 @@ void job_frame_name(const struct job *job, uint32_t file, uint8_t out[FRAME_NAME
     frame_name(name, out);
 }
 
-/* job_frame_is_of - bytes begin as a frame of the File does. */
+/* job_frame_is_of - bytes begin with the head of a frame of the File. */
 bool job_frame_is_of(const struct job *job, uint32_t file, const uint8_t *bytes)
 {
     struct frame_head head;

@@ -1,6 +1,5 @@
-/* job.h - what is fixed for one job on this node, and what its parts share: the segments, the
- * directories of the Tiers, and whom to tell.
- */
+/* job.h - the constants of one job on this node and the state that its parts share: the segments,
+ * the directories of the Tiers, and the call to Python. */
 #ifndef MONARCH_JOB_H
 #define MONARCH_JOB_H
 
@@ -23,12 +22,12 @@ struct job {
     uid_t euid;
     uint32_t root_count;
     atomic_bool stopping;
-    /* The one call up: Python alone can judge what is wrong with a File. */
+    /* The only call to Python, which alone can judge a faulty File. */
     void (*judge)(void *judge_of, uint32_t file);
     void *judge_of;
 };
 
-/* job_awaits - a program waits for a File, or for another one with the same count. */
+/* job_awaits - a program waits for a File, or for another one with the same counter. */
 static inline bool job_awaits(const struct job *job, uint32_t file)
 {
     return atomic_load_explicit(
@@ -51,7 +50,7 @@ void job_frame_name(const struct job *job, uint32_t file,
                     uint8_t out[FRAME_NAME_BYTES]);
 bool job_frame_is_of(const struct job *job, uint32_t file, const uint8_t *bytes);
 
-/* For Python, which has the segments without an engine, too. */
+/* For Python, which also uses the segments without an engine. */
 MONARCH_API void monarch_agent_state_store(void *requests, uint32_t state);
 MONARCH_API void monarch_beat(void *requests);
 

@@ -1,8 +1,8 @@
-/* leaving.c - Replicas that were evicted, from Tiers and the Pool: their room counts until no program has
- * them open.
+/* leaving.c - evicted Replicas of Tiers and the Pool: their room counts as used until no program
+ * has them open.
  *
- * The kernel proves that by granting a write lease (fcntl(2), F_SETLEASE). A file system without leases
- * proves nothing: there the room is free with the name.
+ * The kernel proves that by granting a write lease (fcntl(2), F_SETLEASE). A file system without
+ * leases proves nothing: there the room is freed with the name.
  */
 #include "dataplane/extents/leaving.h"
 
@@ -15,13 +15,13 @@
 #include "dataplane/extents/job.h"
 #include "dataplane/extents/table.h"
 
-enum { HELD_MAX = 1024 }; /* Replicas that are in use: a descriptor each */
+enum { HELD_MAX = 1024 }; /* Replicas in use, with a descriptor each */
 
-static const uint64_t HELD_NS = SECOND_NS / 10; /* how often one is looked at */
+static const uint64_t HELD_NS = SECOND_NS / 10; /* how often each one is checked */
 
 enum proof { UNUSED, IN_USE, UNPROVEN };
 
-/* leaving_new - nothing is leaving; leaving_free() is due even after a failure. */
+/* leaving_new - initializes an empty list; the caller calls leaving_free() even after a failure. */
 int leaving_new(struct leaving *l, struct job *job, struct table *table)
 {
     l->job = job;
@@ -38,14 +38,14 @@ void leaving_free(struct leaving *l)
     ring_free(&l->held);
 }
 
-/* leaving_is_full - no Replica may leave that is in use. */
+/* leaving_is_full - no Replica in use can be evicted now. */
 bool leaving_is_full(const struct leaving *l)
 {
     return l->held.count == l->held.capacity;
 }
 
-/* prove - whether another descriptor or mapping of a file exists. An open of a leased file
- * sends its holder a signal, which must be one that is ignored. */
+/* prove - finds out whether a file has another descriptor or mapping. An open of a leased file
+ * sends its holder a signal, which must be an ignored one. */
 static enum proof prove(int fd)
 {
     if (fcntl(fd, F_SETSIG, SIGURG))
@@ -56,7 +56,7 @@ static enum proof prove(int fd)
     return UNUSED;
 }
 
-/* leaving_in_use - a program has the open file, too. */
+/* leaving_in_use - a program also has the file open. */
 bool leaving_in_use(int fd)
 {
     return prove(fd) == IN_USE;
@@ -68,8 +68,7 @@ static bool end(struct leaving *l, const struct left *one)
     enum proof proof = prove(one->fd);
     if (proof == IN_USE)
         return false;
-    if (proof ==
-        UNUSED) /* before close(): the inode may be that of another file then */
+    if (proof == UNUSED) /* before close(): another file may get the inode then */
         job_forget_inode(l->job, one->tier, one->ino);
     else
         job_keep_inode(l->job, one->tier, one->ino);
@@ -78,7 +77,7 @@ static bool end(struct leaving *l, const struct left *one)
     return true;
 }
 
-/* leaving_add - takes over the open file of a Replica that has lost its name. */
+/* leaving_add - takes over the open file of a Replica whose name was removed. */
 void leaving_add(struct leaving *l, const struct left *one)
 {
     struct left held = *one;

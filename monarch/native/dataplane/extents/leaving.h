@@ -1,4 +1,4 @@
-/* leaving.h - Replicas that were evicted while programs may have them open. */
+/* leaving.h - evicted Replicas that programs may still have open. */
 #ifndef MONARCH_LEAVING_H
 #define MONARCH_LEAVING_H
 

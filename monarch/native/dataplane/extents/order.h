@@ -1,4 +1,4 @@
-/* order.h - what one Transfer is to do. */
+/* order.h - the class of an order, and the Pages and Blocks that it covers. */
 #ifndef MONARCH_ORDER_H
 #define MONARCH_ORDER_H
 
@@ -19,7 +19,7 @@ struct page_run { /* Pages of one Extent */
     uint32_t first, count;
 };
 
-struct block_run { /* Blocks of one Extent: what peers exchange, with checksums */
+struct block_run { /* Blocks of one Extent: peers exchange these, with checksums */
     uint32_t first, count;
 };
 
@@ -36,7 +36,7 @@ static inline bool order_has_pages(const struct monarch_order *order,
            wanted->first < order->first_page + order->page_count;
 }
 
-/* order_extent - the Extent of an order for Pages. */
+/* order_extent - returns the Extent of an order for Pages. */
 static inline uint32_t order_extent(const struct monarch_order *order)
 {
     return order->first_page / EXTENT_PAGES;

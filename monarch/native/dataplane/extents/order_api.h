@@ -10,10 +10,10 @@ enum monarch_kind {
     MONARCH_BACKGROUND = 1, /* yields to others */
     MONARCH_ADOPT = 2,      /* verify an existing Replica instead of copying */
     MONARCH_ADOPT_BACKGROUND = 3,
-    MONARCH_ASKED = 4,    /* by a program or a peer, not by fill */
+    MONARCH_ASKED = 4,    /* requested by a program or a peer, not by fill */
     MONARCH_REPORT = 8,   /* Python collects its success too */
-    MONARCH_HINT = 16,    /* by a hint: the Pool may take it */
-    MONARCH_PARTLY = 32,  /* it has begun because Pages were requested */
+    MONARCH_HINT = 16,    /* requested by a hint: it may go into the Pool */
+    MONARCH_PARTLY = 32,  /* begun because Pages were requested */
     MONARCH_AWAITED = 64, /* a program waits for it, though it is large */
     MONARCH_LOCAL = 128,  /* between a packed Tier and the Pool */
 };
@@ -22,10 +22,10 @@ struct monarch_order { /* one Transfer */
     uint32_t file;
     uint16_t tier;
     uint8_t kind;  /* enum monarch_kind */
-    uint8_t tried; /* of some Pages: how many of its sources have failed */
+    uint8_t tried; /* for Pages: number of failed sources */
     uint32_t peer; /* NO_PEER: the origin, or the Tier itself */
     uint32_t word; /* the state word with which it began: its generation */
-    uint32_t first_page, page_count; /* of a large File; 0: all that it lacks */
+    uint32_t first_page, page_count; /* of a large File; count 0: all missing */
 };
 
 #define NO_PEER 0xffffffffu

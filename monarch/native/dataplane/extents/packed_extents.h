@@ -7,7 +7,7 @@
 
 enum { PIECE_BLOCKS = PIECE_BYTES / BLOCK_BYTES }; /* of a frame */
 
-/* The callers of the first four but the first hold the lock of the partial Replicas. */
+/* The callers of the second to fourth function hold the lock of the partial Replicas. */
 bool extent_is_packed(struct partials *parts, uint32_t file, uint32_t extent);
 bool extent_goes_packed(struct partials *parts, const struct partial *p,
                         uint32_t extent);

@@ -12,9 +12,8 @@ struct monarch_pack;
 struct partials;
 struct table;
 
-/* A frame is that of a small File, or of one Extent of a large one; its row is that of the
- * staging table. */
-struct frame_place { /* where a frame is; segment 0: nowhere */
+/* A frame holds a small File or one Extent of a large one; its row is that of the staging table. */
+struct frame_place { /* the place of a frame; segment 0: none */
     uint32_t segment, offset, bytes;
 };
 
@@ -32,15 +31,15 @@ struct unpacking { /* a frame that is being decoded */
     int fd;          /* the same; borrowed */
 };
 
-struct segment_use {       /* of the Files whose frames are in a segment */
-    uint64_t frames, ages; /* how many; ticks since they were used, added up */
+struct segment_use {       /* uses of the Files with frames in a segment */
+    uint64_t frames, ages; /* number; sum of the ticks since the last use */
     uint32_t tier;
     bool grows; /* frames are appended to it */
 };
 
 enum { SEGMENTS_MAX = 1 << 14 };
 
-struct packings { /* how the packed Tiers are packed; borrowed */
+struct packings { /* the packings of the packed Tiers; borrowed */
     const struct monarch_packing *all;
     uint64_t count;
 };
@@ -55,7 +54,7 @@ void packs_coder_back(struct packs *p, struct packed_codec *codec, struct coder 
 uint32_t packs_id(struct packs *p, uint32_t tier, uint32_t file);
 void packs_head(const struct packed_codec *codec, struct frame_head *out);
 
-/* packs_same - it is the same place. */
+/* packs_same - two places are the same. */
 static inline bool packs_same(const struct frame_place *a, const struct frame_place *b)
 {
     return a->segment == b->segment && a->offset == b->offset && a->bytes == b->bytes;
@@ -82,7 +81,7 @@ uint64_t packs_drop_newest(struct packs *p, uint32_t tier, uint64_t bytes,
 void packs_uses(struct packs *p, struct segment_use *uses);
 uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files);
 
-/* pack_segments.c: what is to be packed */
+/* pack_segments.c: the queue of Extents to be packed */
 void packs_queue(struct packs *p, uint32_t file, uint32_t extent);
 bool packs_has_pending(struct packs *p);
 bool packs_next(struct packs *p, struct to_pack *out);

@@ -1,4 +1,5 @@
-/* packs_state.h - what pack_segments.c and those that adopt, index and compact segments share. */
+/* packs_state.h - the state of pack files, shared by adding, adopting, dropping and compacting
+ * them. */
 #ifndef MONARCH_PACKS_STATE_H
 #define MONARCH_PACKS_STATE_H
 
@@ -32,17 +33,17 @@ struct packed_tier {
 struct packs {
     const struct job *job;
     struct table *table;
-    pthread_mutex_t lock; /* guards the rest; before that of the table */
+    pthread_mutex_t lock; /* guards the rest; taken before that of the table */
     struct packed_tier tiers[TIERS_MAX];
     struct pack_segment *segments;
     uint32_t segment_count;
     uint32_t name;              /* of the next new segment */
     struct frame_place *places; /* per row of the staging table */
-    uint64_t **digests;       /* the same: of Blocks that an earlier job had; or NULL */
-    struct ring waiting;      /* struct to_pack */
-    uint32_t waiting_extents; /* of these, Extents of large Files */
-    bool blocked;             /* these wait until others have left a Tier */
-    uint32_t blocked_by;      /* one of them */
+    uint64_t **digests;         /* per row: of Blocks of an earlier job, or NULL */
+    struct ring waiting;        /* struct to_pack */
+    uint32_t waiting_extents;   /* of these, Extents of large Files */
+    bool blocked;               /* packing waits until others leave a Tier */
+    uint32_t blocked_by;        /* a File that waits */
 };
 
 uint64_t packs_empty(struct packs *p, uint32_t number);

@@ -13,48 +13,46 @@ struct table;
 enum {
     RUNS_MAX = 512, /* of Pages, for one request */
     HELD_MAX = CHUNK_BYTES / BLOCK_BYTES,
-    READ_BESIDE_PARTS =
-        4, /* of what is asked of the origin, one part of so many may be extra */
+    READ_BESIDE_PARTS = 4, /* at most one extra Page per so many requested ones */
 };
 
 /* monarch_order.tried: all Pages of the Extent are present, and it has to be completed. */
 #define PAGES_PRESENT 0xff
 
-struct part_file { /* that is sparse, in one Tier */
+struct part_file { /* the sparse file in one Tier */
     int fd;        /* or -1 */
-    uint64_t ino;  /* once it was created */
+    uint64_t ino;  /* 0 until it is created */
 };
 
-struct pooled_extent { /* that has a file of its own in the Pool */
+struct pooled_extent { /* an Extent with a file of its own in the Pool */
     uint32_t large, extent;
 };
 
-struct extent {                /* of a partial Replica, as the agent has it */
+struct extent {                /* of a partial Replica, in the agent */
     uint16_t present, claimed; /* Pages */
-    uint16_t asked;    /* Pages that programs have requested while they were missing */
-    uint16_t extra;    /* Pages that were read beside those */
-    uint16_t removals; /* of its files: what is written to one that has gone is lost */
+    uint16_t asked;            /* Pages requested by programs while missing */
+    uint16_t extra;            /* Pages read beside those */
+    uint16_t removals; /* of its files: Pages written to a removed one are lost */
     uint32_t digested; /* one bit per Block: its checksum is known */
-    bool has_checksum; /* of all of it */
+    bool has_checksum; /* of the whole Extent */
     bool stays_plain;  /* it could not be packed */
 };
 
 struct partial {
     uint32_t large; /* its number among the large Files */
     uint32_t pages, extents;
-    struct part *part;         /* what programs see of it */
+    struct part *part;         /* its state as programs see it */
     _Atomic uint64_t *words;   /* per Block: Pages that are present */
     _Atomic uint32_t *changes; /* per Extent: a futex */
     _Atomic uint8_t *places;   /* per Extent, see PLACE_NONE */
-    pthread_mutex_t
-        opening;      /* held while its files are opened; before the lock of all */
-    bool pieces;      /* its Extents have room one by one */
+    pthread_mutex_t opening;   /* held to open files; taken before the lock of all */
+    bool pieces;               /* its Extents reserve room one by one */
     bool gathers;     /* it was in pieces, and will be whole: see partial_whole.c */
-    int source;       /* or -1; kept while a Transfer uses it */
+    int source;       /* descriptor or -1; kept while a Transfer uses it */
     bool drops_pages; /* of the source; known before it is read */
     struct part_file files[TIERS_MAX];
-    atomic_bool from_origin; /* some Pages have arrived from there */
-    atomic_bool asks_plain;  /* a peer has sent a damaged frame: it is to decode them */
+    atomic_bool from_origin; /* some Pages have arrived from the origin */
+    atomic_bool asks_plain; /* a peer has sent a damaged frame: request decoded bytes */
     /* guarded by the lock of all partial Replicas */
     struct monarch_order order; /* by which its room is reserved */
     uint32_t users;             /* Transfers */
@@ -62,21 +60,21 @@ struct partial {
     uint32_t claims;            /* Pages that are being copied or fetched */
     uint32_t finished;          /* Extents that have their checksum */
     bool finish_later;          /* some complete Extents have none yet */
-    bool completing;            /* a Transfer copies all that it lacks */
-    bool postponed;             /* what it lacks cannot be copied just now */
-    bool abandoned;             /* fill has given it up: peers do not give it */
-    bool condemned;             /* an order will find out that it was written */
+    bool completing;            /* a Transfer copies all missing Pages */
+    bool postponed;             /* missing Pages cannot be copied just now */
+    bool abandoned;             /* fill has given it up: no peer has the rest */
+    bool condemned;             /* an order will find that its File was written */
     bool ended;                 /* published or failed: it is not used any more */
-    int status;                 /* of that */
+    int status;                 /* of its end */
     struct extent *each;
     uint64_t *claimed; /* per Block: Pages that are being copied */
-    uint64_t *unasked; /* of these, those that only fill waits for */
-    /* Per Block: its checksum; until that is known, the sum of those of its present Pages. */
+    uint64_t *unasked; /* of these, Pages that only fill waits for */
+    /* Per Block: its checksum; until that is known, the sum of the checksums of present Pages. */
     uint64_t *digests;
     char name[REPLICA_NAME_BYTES + 1];
 };
 
-/* partial_place - where an Extent is. */
+/* partial_place - returns the place of an Extent. */
 static inline uint8_t partial_place(const struct partial *p, uint32_t extent)
 {
     return atomic_load_explicit(&p->places[extent], memory_order_acquire);
@@ -87,7 +85,7 @@ static inline void partial_set_place(struct partial *p, uint32_t extent, uint8_t
     atomic_store_explicit(&p->places[extent], place, memory_order_release);
 }
 
-/* partial_extent_pages - the Pages of an Extent. */
+/* partial_extent_pages - returns the Pages of an Extent. */
 static inline struct page_run partial_extent_pages(const struct partial *p,
                                                    uint32_t extent)
 {
@@ -95,7 +93,7 @@ static inline struct page_run partial_extent_pages(const struct partial *p,
     return (struct page_run){first, left < EXTENT_PAGES ? left : EXTENT_PAGES};
 }
 
-/* pages_blocks - the Blocks that some Pages are in. */
+/* pages_blocks - returns the Blocks that contain some Pages. */
 static inline struct block_run pages_blocks(struct page_run run)
 {
     uint32_t first = run.first / BLOCK_PAGES;
@@ -103,7 +101,7 @@ static inline struct block_run pages_blocks(struct page_run run)
     return (struct block_run){first, end - first};
 }
 
-/* blocks_pages - the Pages of some Blocks. */
+/* blocks_pages - returns the Pages of some Blocks. */
 static inline struct page_run blocks_pages(const struct partial *p,
                                            struct block_run run)
 {
@@ -112,7 +110,7 @@ static inline struct page_run blocks_pages(const struct partial *p,
     return (struct page_run){first, count < left ? count : left};
 }
 
-/* blocks_mask - the bits of `count` Blocks from `first` on in the word of their Extent. */
+/* blocks_mask - returns the bits of `count` Blocks from `first` on in the word of their Extent. */
 static inline uint32_t blocks_mask(uint32_t first, uint32_t count)
 {
     uint32_t bits = count >= EXTENT_BLOCKS ? ~0u : (1u << count) - 1;
@@ -123,21 +121,21 @@ struct page_claims {            /* of one range */
     struct monarch_order order; /* by which the File is staged */
     uint32_t count, asked;      /* runs; programs wait for the first `asked` of these */
     struct page_run runs[RUNS_MAX];
-    bool of_fill; /* fill had claimed others, for which no program waited before */
+    bool of_fill; /* fill had claimed other Pages, for which no program waited */
 };
 
 struct claiming {     /* how to claim Pages */
     bool unasked;     /* no program waits for them */
     bool blocks;      /* whole Blocks, as a peer sends them */
     uint32_t widest;  /* Pages, a power of two: how far a request may be widened */
-    uint32_t through; /* Pages that are present and may be read again between others */
+    uint32_t through; /* present Pages that may be read again between missing ones */
 };
 
 struct arrival {    /* the result of partial_arrived() */
     uint64_t bytes; /* that were missing before */
-    bool complete;  /* the Extent is, of a File that will be READY */
+    bool complete;  /* the Extent is, and its File will be READY */
     uint32_t undigested_count;
-    uint32_t undigested[2]; /* Blocks that are whole now, and need their checksums */
+    uint32_t undigested[2]; /* Blocks that are now whole and need checksums */
 };
 
 struct digests { /* of the Blocks of a Replica that was complete */
@@ -145,7 +143,7 @@ struct digests { /* of the Blocks of a Replica that was complete */
     uint32_t word; /* its generation */
 };
 
-struct stage { /* of a partial Replica, as Transfers have it */
+struct stage { /* of a partial Replica, set by Transfers */
     bool completing, postponed, ended, abandoned;
 };
 
@@ -154,27 +152,27 @@ struct partials {
     struct table *table;
     struct packs *packs; /* NULL: no Tier is packed */
     pthread_mutex_t lock;
-    pthread_cond_t changed;  /* some Page came, or a partial Replica ended */
+    pthread_cond_t changed;  /* a Page arrived, or a partial Replica ended */
     struct partial **all;    /* by the number among the large Files; NULL: none */
     struct digests *digests; /* of READY Replicas, by the same number */
     uint32_t count;          /* of large Files; 0: all Files are staged whole */
-    uint32_t open;           /* files of them */
+    uint32_t open;           /* open files */
     uint32_t serial;
-    uint32_t fetch_large, fetch_extent; /* what partial_next_fetch() looks at next */
-    _Atomic uint32_t incomplete;        /* those that a Transfer should complete */
-    _Atomic uint32_t begun;             /* of these, those that fill has begun */
-    _Atomic uint32_t unended;           /* those that are there */
-    _Atomic uint32_t abandoned;         /* of these, those that fill has given up */
+    uint32_t fetch_large, fetch_extent; /* next Extent for partial_next_fetch() */
+    _Atomic uint32_t incomplete;        /* Replicas that a Transfer should complete */
+    _Atomic uint32_t begun;             /* of these, begun by fill */
+    _Atomic uint32_t unended;           /* Replicas that have not ended */
+    _Atomic uint32_t abandoned;         /* of these, given up by fill */
     struct ring pooled;                 /* struct pooled_extent, the oldest first */
-    struct ring refused; /* the same, of Extents that programs wait for without room */
+    struct ring refused; /* the same: Extents without room that programs wait for */
     struct ring handed;  /* struct monarch_order: of Pages, see partial_hand() */
 };
 
 enum { FETCHED_PAGES_MAX = 2 * EXTENT_PAGES }; /* of one File at once, from peers */
 
-struct held { /* Blocks of a Replica that are there, for another node */
+struct held { /* present Blocks of a Replica, for another node */
     uint32_t word, tier, pieces;
-    uint64_t part;   /* 0: it is READY */
+    uint64_t part;   /* 0: the Replica is READY */
     uint64_t offset; /* of the first one in its file */
     bool checked;    /* the digests are known */
     uint64_t digests[HELD_MAX];

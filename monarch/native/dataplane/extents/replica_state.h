@@ -12,7 +12,7 @@
 struct catalog;
 struct poller;
 
-struct state_watch { /* of a thread that polls; see state_watch_arm() */
+struct state_watch { /* of a polling thread; see state_watch_arm() */
     struct state_watch *next;
     const _Atomic uint32_t *words;
     struct poller *poller;
@@ -35,7 +35,7 @@ bool state_watch_arm(struct state_watch *w);
 /* For Python: the words that other processes wait for. */
 MONARCH_API int monarch_state_change(uint32_t *words, uint32_t file, uint32_t seen,
                                      uint32_t next, int wakes);
-struct monarch_rule { /* which state words are changed, and to which fixed part */
+struct monarch_rule { /* the state words to change, and their new fixed part */
     uint32_t mask, from, to;
 };
 

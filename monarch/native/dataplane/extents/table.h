@@ -1,5 +1,5 @@
-/* table.h - the table by which the data plane stages Files without Python: where
- * each goes, whom to ask for it, and the room of the Tiers. */
+/* table.h - the table by which the data plane stages Files without Python: the destination and
+ * sources of each File, and the room of the Tiers. */
 #ifndef MONARCH_STAGING_TABLE_H
 #define MONARCH_STAGING_TABLE_H
 
@@ -13,7 +13,7 @@
 
 enum { PEERS_MAX = 1 << 16, PACKED_DUE = 0x80 };
 
-struct packed_frame { /* what has become of a File */
+struct packed_frame { /* the result of packing a File */
     uint64_t bytes, ns;
     bool raw; /* no piece of it has shrunk */
 };
@@ -22,8 +22,8 @@ struct table {
     struct monarch_table_options options; /* fixed */
     _Atomic uint32_t *words;              /* of the options */
     const struct flags *flags;            /* of its engine; NULL before it has one */
-    atomic_bool stopping;                 /* nothing begins any more */
-    pthread_mutex_t lock;                 /* guards all that follows */
+    atomic_bool stopping;                 /* no Transfer begins any more */
+    pthread_mutex_t lock;                 /* guards the rest */
     struct monarch_table_row *rows;       /* per Extent */
     uint8_t *peers;                       /* PEER_..., per node */
     struct monarch_fetched *fetched;      /* per node */
@@ -33,33 +33,33 @@ struct table {
     uint8_t *promised; /* a bit per File: it is to be kept and has no room yet */
     uint64_t promised_bytes;
     uint8_t *pieces; /* a bit per File: its Extents have room one by one */
-    /* Per Extent: the Tier with its frame, plus 1, or PACKED_DUE and the Tier for which a small
-     * File is to be packed. */
+    /* Per Extent: the Tier with its frame, plus 1; or PACKED_DUE and the Tier, plus 1, for which a
+     * small File is to be packed. */
     _Atomic uint8_t *packed;
-    uint64_t due_bytes;         /* of Files that are to be packed */
-    uint32_t ratios[TIERS_MAX]; /* that are expected, in parts of 1024; 0: not packed */
-    struct last_pages {         /* of segments, which frames fill in part */
-        uint32_t beside;        /* that the Tier has beside its capacity */
-        uint32_t segments;      /* that have one */
+    uint64_t due_bytes;         /* of Files to be packed */
+    uint32_t ratios[TIERS_MAX]; /* expected, in parts of 1024; 0: not packed */
+    struct last_pages {         /* of segments, partly filled by frames */
+        uint32_t beside;        /* pages that the Tier has beside its capacity */
+        uint32_t segments;      /* segments with a last page */
     } last_pages[TIERS_MAX];
-    uint64_t frames_ns[TIERS_MAX]; /* when a frame was begun or came last */
-    bool evicts[TIERS_MAX]; /* Replicas leave the Tier for Files that are requested */
-    bool stays_full;        /* none could leave when a File was to be packed */
+    uint64_t frames_ns[TIERS_MAX]; /* when a frame last began or ended */
+    bool evicts[TIERS_MAX];        /* Replicas are evicted for requested Files */
+    bool stays_full;               /* nothing could be evicted for a File to pack */
     uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
-    uint64_t busy_since_ns; /* when in_flight was 0 last */
-    uint32_t at_origin;     /* Transfers that run and may read it */
+    uint64_t busy_since_ns; /* when in_flight was last 0 */
+    uint32_t at_origin;     /* running Transfers that may read the origin */
     uint64_t at_origin_since_ns;
     struct monarch_tally tally;
 };
 
-/* account_free - what may be reserved of a Tier. */
+/* account_free - returns the bytes of a Tier that can still be reserved. */
 static inline uint64_t account_free(const struct monarch_account *a)
 {
     uint64_t taken = a->used + a->reserved;
     return a->in_service && a->capacity > taken ? a->capacity - taken : 0;
 }
 
-/* footprint - what a File of this size takes of a Tier: whole Pages. */
+/* footprint - returns the room that a File of this size needs in a Tier: whole Pages. */
 static inline uint64_t footprint(uint64_t bytes)
 {
     return bytes ? (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES : PAGE_BYTES;
@@ -70,14 +70,14 @@ static inline bool table_is_pool(const struct table *t, uint32_t tier)
     return tier == t->options.tiers;
 }
 
-/* table_yields - no program waits for a File that is requested in this way: it is large,
- * and read from the origin meanwhile. */
+/* table_yields - no program waits for a File requested with this kind: it is large, and read from
+ * the origin meanwhile. */
 static inline bool table_yields(const struct table *t, uint32_t file, uint32_t kind)
 {
     return t->options.sizes[file] > t->options.large_bytes && !(kind & MONARCH_AWAITED);
 }
 
-/* table_row - the number of an Extent in all that is kept per Extent. */
+/* table_row - returns the number of an Extent in all arrays per Extent. */
 static inline uint64_t table_row(const struct table *t, uint32_t file, uint32_t extent)
 {
     return t->options.first[file] + extent;
@@ -89,7 +89,7 @@ static inline bool table_has_frame(const struct table *t, uint64_t row)
     return t->packed[row] && !(t->packed[row] & PACKED_DUE);
 }
 
-/* table_is_packed - all Extents of the File are. */
+/* table_is_packed - all Extents of the File are packed. */
 static inline bool table_is_packed(const struct table *t, uint32_t file)
 {
     uint64_t row = t->options.first[file], end = t->options.first[file + 1];
@@ -98,7 +98,7 @@ static inline bool table_is_packed(const struct table *t, uint32_t file)
     return row == end;
 }
 
-/* table_clear_due - a small File is not to be packed any more, or is packed. */
+/* table_clear_due - notes that a small File is packed, or not to be packed any more. */
 static inline void table_clear_due(struct table *t, uint32_t file)
 {
     uint64_t row = table_row(t, file, 0);
@@ -108,7 +108,7 @@ static inline void table_clear_due(struct table *t, uint32_t file)
     t->due_bytes -= footprint(t->options.sizes[file]);
 }
 
-/* table_set_due - a small File that goes into the Pool now is to be packed for a Tier. */
+/* table_set_due - notes that a small File that goes into the Pool is to be packed for a Tier. */
 static inline void table_set_due(struct table *t, uint32_t file, uint32_t tier)
 {
     table_clear_due(t, file);
@@ -130,7 +130,7 @@ void table_free_room(struct table *t, uint32_t tier, uint64_t need);
 int64_t table_spare_bytes(const struct table *t);
 void table_set_promised(struct table *t, uint32_t file, bool promised);
 
-struct refused { /* a File that found no room, and until when */
+struct refused { /* a File without room, and the end of its refusal */
     uint32_t file;
     uint64_t until_ns;
 };

@@ -1,4 +1,4 @@
-/* table_api.h - the staging table, as Python makes it and reads it. */
+/* table_api.h - the staging table, as Python creates and reads it. */
 #ifndef MONARCH_TABLE_API_H
 #define MONARCH_TABLE_API_H
 
@@ -26,16 +26,15 @@ struct monarch_table_row { /* of an Extent; a small File has one */
 struct monarch_account { /* used + reserved never exceed the capacity */
     uint64_t capacity, used, reserved;
     uint64_t in_service;
-    uint64_t evicted_files,
-        evicted_bytes; /* to make room, by recency; bytes: that room */
+    uint64_t evicted_files, evicted_bytes; /* by recency, to make room */
 };
 
 enum { /* bits of a peer */
        PEER_USABLE = 1,
-       PEER_GONE = 2, /* and reads nothing from the origin any more */
+       PEER_GONE = 2, /* it reads nothing from the origin any more */
 };
 
-struct monarch_tally {           /* what the data plane has done without Python */
+struct monarch_tally {           /* the work of the data plane without Python */
     uint64_t in_flight, offered; /* now */
     uint64_t demand_transfers, background_transfers;
     uint64_t staged_files, staged_bytes;
@@ -47,9 +46,8 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t origin_read_bytes;
     uint64_t transfer_ns, busy_ns, origin_busy_ns;
     uint64_t passed_over; /* Files whose peers could not be asked by fill */
-    uint64_t crowded;     /* Files that find no room while frames under way hold some */
-    uint64_t
-        again; /* Files to be packed that the Pool had no room for, and that may come now */
+    uint64_t crowded;     /* Files without room while frames in flight hold some */
+    uint64_t again;       /* Files to be packed that may be requested again */
     uint64_t hinted_files, hinted_bytes; /* Transfers that hints have begun */
     uint64_t reads_without_token;        /* of the origin, for programs */
     uint64_t packed_files, packed_bytes, stored_bytes; /* into packed Tiers */
@@ -63,7 +61,7 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t compacted_segments, compacted_bytes; /* dropped; copied out of them */
 };
 
-struct monarch_fetched { /* from one peer, and right */
+struct monarch_fetched { /* from one peer, and correct */
     uint64_t files, bytes;
 };
 
@@ -77,7 +75,7 @@ struct monarch_table_options { /* the arrays are borrowed until monarch_table_fr
     uint64_t files;
     uint32_t roots;
     uint32_t tiers;       /* without the Pool, which has the next number */
-    uint64_t large_bytes; /* programs wait for few Files above */
+    uint64_t large_bytes; /* programs wait for few larger Files */
 };
 
 struct monarch_plan { /* by which a table decides from now on; copied */
@@ -97,14 +95,14 @@ struct monarch_pack { /* a segment of an earlier job */
     uint64_t count;
 };
 
-/* What becomes of a File that is requested. */
+/* The outcome of a request for a File. */
 enum monarch_verdict {
     VERDICT_BEGUN = 0, /* the order is filled in, its room reserved */
     VERDICT_NOTHING,   /* it is being staged already, or refused */
-    VERDICT_READY,     /* it is there: a program could not open it */
+    VERDICT_READY,     /* it has a Replica that a program could not open */
     VERDICT_POOL,      /* the Pool has no room for it now */
     VERDICT_PASSED,    /* fill must not begin it now */
-    VERDICT_WRITTEN,   /* it is, and a Replica of an earlier job is in its Tier */
+    VERDICT_WRITTEN,   /* it was written, and a Tier has a Replica of an earlier job */
     VERDICT_WHOLE,     /* it can only be staged whole */
     VERDICT_EVICT,     /* a Tier has room for it once Replicas have been evicted */
 };
