@@ -1,9 +1,9 @@
 /* pack_adoption.c - writes the indexes of segments when a job that retains its Tiers ends, and
- * takes over those of an earlier job.
+ * adopts the segments of an earlier job.
  *
- * A frame is adopted if its index is right, its head is that of the File as the Catalog has it,
- * and this job decodes it by the same codec and dictionary. The checksum of its plain bytes is
- * compared when it is decoded first. What is not adopted is a hole.
+ * A frame is adopted if its index is correct, its head matches the File in the Catalog, and this
+ * job decodes it by the same codec and dictionary. The checksum of its plain bytes is compared when
+ * it is first decoded. Frames that are not adopted become holes.
  */
 #include "dataplane/extents/packs.h"
 
@@ -35,7 +35,7 @@ static int compare(const void *a, const void *b)
     return x->entry.offset < y->entry.offset ? -1 : x->entry.offset > y->entry.offset;
 }
 
-/* place_one - the frame of a row. */
+/* place_one - describes the frame of an Extent. */
 static struct placed place_one(struct packs *p, uint32_t file, uint32_t extent)
 {
     const struct frame_place *place = &p->places[packs_row(p, file, extent)];
@@ -52,7 +52,7 @@ static struct placed place_one(struct packs *p, uint32_t file, uint32_t extent)
     return one;
 }
 
-/* list_file - the frames of a File that a later job may have: of a large one, those whose
+/* list_file - lists the frames of a File that a later job may use: of a large one, those whose
  * Blocks can be compared. */
 static uint64_t list_file(const struct partials *parts, uint32_t file,
                           struct placed *out)
@@ -74,7 +74,7 @@ static uint64_t list_file(const struct partials *parts, uint32_t file,
     return n;
 }
 
-/* list - all frames that a later job may have, by segment and offset. */
+/* list - lists all frames that a later job may use, by segment and offset. */
 static uint64_t list(const struct partials *parts, struct placed *out)
 {
     uint64_t n = 0;
@@ -84,7 +84,7 @@ static uint64_t list(const struct partials *parts, struct placed *out)
     return n;
 }
 
-/* seal_one - writes the index of a segment; one that has none is not retained. */
+/* seal_one - writes the index of a segment; a segment without index is not retained. */
 static void seal_one(struct pack_segment *s, const struct placed *placed, uint64_t n)
 {
     struct pack_list list = {.count = n};
@@ -119,7 +119,7 @@ void pack_adoption_seal(struct partials *parts)
     free(all);
 }
 
-/* ---- the beginning of the next one ------------------------------------------------------ */
+/* ---- the beginning of the next job ------------------------------------------------------ */
 
 struct adoption {
     struct partials *parts;
@@ -129,7 +129,7 @@ struct adoption {
     bool *taken; /* by entry */
 };
 
-/* read_head - 0 if the frame of an entry begins as that of the File does. */
+/* read_head - reads the head of the frame of an entry; 0 if it is that of the File. */
 static int read_head(const struct adoption *a, const struct monarch_pack_entry *one,
                      uint32_t file, struct packed_frame *out)
 {
@@ -168,7 +168,7 @@ static bool may_adopt(const struct adoption *a, uint64_t number,
     return read_head(a, one, file, out) == 0;
 }
 
-/* adopt_one - true: the frame of an entry is that of a File from now on. */
+/* adopt_one - adopts the frame of an entry; false: it is not adopted. */
 static bool adopt_one(struct adoption *a, uint64_t number, uint32_t segment,
                       const uint64_t *digests)
 {
@@ -190,7 +190,7 @@ static bool adopt_one(struct adoption *a, uint64_t number, uint32_t segment,
     return true;
 }
 
-/* take - under the lock of the packs, with the number of the new segment, plus 1. */
+/* take - adopts frames as those of the new segment `segment` - 1; under the lock of the packs. */
 static uint64_t take(struct adoption *a, uint32_t segment)
 {
     const uint64_t *digests = a->list.digests;
@@ -207,8 +207,8 @@ static uint64_t take(struct adoption *a, uint32_t segment)
     return found;
 }
 
-/* bury_rest - all that is in no adopted frame. */
-static uint64_t bury_rest(struct adoption *a)
+/* free_rest - frees all bytes outside of adopted frames. */
+static uint64_t free_rest(struct adoption *a)
 {
     uint64_t at = 0, freed = 0;
     for (uint64_t i = 0; i < a->pack->count; i++) {
@@ -227,7 +227,7 @@ static uint64_t bury_rest(struct adoption *a)
     return freed;
 }
 
-/* adopt - the number of frames, or -errno. */
+/* adopt - adopts a segment; returns the number of adopted frames, or -errno. */
 static int64_t adopt(struct adoption *a)
 {
     struct packs *p = a->parts->packs;
@@ -238,7 +238,7 @@ static int64_t adopt(struct adoption *a)
         !table_take_room(a->parts->table, s->tier, s->room))
         return -ENOSPC;
     uint64_t found = take(a, p->segment_count + 1);
-    uint64_t freed = found ? bury_rest(a) : pack_room_empty(s);
+    uint64_t freed = found ? free_rest(a) : pack_room_empty(s);
     table_give_room(a->parts->table, s->tier, freed);
     if (found) {
         s->rounded = table_round_pack(a->parts->table, s->tier, true);
@@ -247,7 +247,7 @@ static int64_t adopt(struct adoption *a)
     return (int64_t)found;
 }
 
-/* read_entries - 0 if the segment has an index with an entry for each File of the pack. */
+/* read_entries - reads the index of a segment; 0 if it has an entry for each File of the pack. */
 static int64_t read_entries(struct adoption *a)
 {
     const struct monarch_pack *pack = a->pack;
@@ -264,9 +264,9 @@ static int64_t read_entries(struct adoption *a)
     return a->list.count && a->list.count == pack->count ? 0 : -EBADMSG;
 }
 
-/* pack_adoption_take - takes over a segment of an earlier job; returns how many of its
- * frames. -EINVAL: no such Tier, or it is not packed; -ENOSPC: it has no room;
- * -EBADMSG: the segment has no index, or another one. It is not used if none was adopted. */
+/* pack_adoption_take - adopts a segment of an earlier job and returns the number of its adopted
+ * frames; if that is 0, the segment is not used. -EINVAL: no such Tier, or it is not packed;
+ * -ENOSPC: it has no room; -EBADMSG: the segment has no index, or another one. */
 int64_t pack_adoption_take(struct partials *parts, const struct monarch_pack *pack)
 {
     struct adoption a = {.parts = parts, .pack = pack};

@@ -1,11 +1,11 @@
-/* pack_coders.c - which codec compresses the Files of a packed Tier, and a store of its coders. The codecs
+/* pack_coders.c - the codecs of the Files of packed Tiers, and a store of their coders. The codecs
  * themselves: media/codec.c. */
 #include <stdlib.h>
 
 #include "dataplane/extents/packs_state.h"
 #include "dataplane/media/codec.h"
 
-/* packs_codec - the codec of a File in a Tier. */
+/* packs_codec - returns the codec of a File in a Tier. */
 struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file)
 {
     struct packed_codec *codecs = p->tiers[tier].codecs;
@@ -13,14 +13,13 @@ struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file)
     return &codecs[rules ? rules[file] : 0];
 }
 
-/* packs_id - by which a peer knows whether it can decode the frame of a File in a Tier. */
+/* packs_id - returns the id by which a peer decides whether it can decode the frame of a File. */
 uint32_t packs_id(struct packs *p, uint32_t tier, uint32_t file)
 {
     return packs_codec(p, tier, file)->id;
 }
 
-/* packs_coder - a coder with this codec, until packs_coder_back(); NULL: no memory is left
- * for it. */
+/* packs_coder - returns a coder with this codec, until packs_coder_back(); NULL: out of memory. */
 struct coder *packs_coder(struct packs *p, struct packed_codec *codec)
 {
     pthread_mutex_lock(&p->lock);
@@ -51,7 +50,7 @@ void packs_coder_back(struct packs *p, struct packed_codec *codec, struct coder 
     pthread_mutex_unlock(&p->lock);
 }
 
-/* packs_head - a head with this codec. */
+/* packs_head - initializes a head with this codec. */
 void packs_head(const struct packed_codec *codec, struct frame_head *out)
 {
     const struct monarch_packing *k = &codec->packing;

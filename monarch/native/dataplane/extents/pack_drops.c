@@ -1,25 +1,24 @@
-/* pack_drops.c - empties whole segments of packed Tiers: the newest where memory is short, and
- * those whose Files were used longest ago where others need the room.
- */
+/* pack_drops.c - empties whole segments of packed Tiers: the newest if memory is short, and the
+ * least recently used if other Files need the room. */
 #include "dataplane/extents/packs_state.h"
 #include "dataplane/extents/table.h"
 #include "shared/recency.h"
 
-/* packs_drop_frame - an Extent has no frame any more. */
+/* packs_drop_frame - removes the frame of an Extent. */
 void packs_drop_frame(struct packs *p, uint32_t file, uint32_t extent)
 {
     table_forget_packed(p->table, file, extent);
     packs_forget(p, packs_row(p, file, extent));
 }
 
-/* packs_drop_damaged - the same, and counts that its frame was damaged. */
+/* packs_drop_damaged - does the same, and counts that the frame was damaged. */
 void packs_drop_damaged(struct packs *p, uint32_t file, uint32_t extent)
 {
     table_drop_packed(p->table, file, extent);
     packs_forget(p, packs_row(p, file, extent));
 }
 
-/* last_segment - the newest one of a Tier that holds frames, plus 1; 0: there is none. */
+/* last_segment - returns the newest segment of a Tier that holds frames, plus 1; 0: none. */
 static uint32_t last_segment(const struct packs *p, uint32_t tier)
 {
     for (uint32_t n = p->segment_count; n; n--)
@@ -28,8 +27,8 @@ static uint32_t last_segment(const struct packs *p, uint32_t tier)
     return 0;
 }
 
-/* drop_frames - those of one File that are in a segment; returns how many small Files that
- * is. */
+/* drop_frames - drops the frames of one File in a segment; returns the number of dropped small
+ * Files. */
 static uint64_t drop_frames(struct packs *p, uint32_t number, uint32_t file,
                             uint32_t reason)
 {
@@ -44,8 +43,8 @@ static uint64_t drop_frames(struct packs *p, uint32_t number, uint32_t file,
     return dropped;
 }
 
-/* drop - empties a segment: Files whose frames are in it are not packed any more. Who reads
- * it at this moment finds a frame that ends too soon. Adds how many Files there were. */
+/* drop - empties a segment: Files with frames in it are not packed any more. A thread that reads it
+ * meanwhile finds a truncated frame. Adds the number of Files; returns the freed bytes. */
 static uint64_t drop(struct packs *p, uint32_t number, uint32_t reason, uint64_t *files)
 {
     for (uint32_t file = 0; file < p->job->catalog->file_count; file++)
@@ -53,8 +52,8 @@ static uint64_t drop(struct packs *p, uint32_t number, uint32_t reason, uint64_t
     return packs_empty(p, number);
 }
 
-/* packs_drop_newest - empties the newest segments of a Tier whose memory is needed,
- * until so much is free; returns how much. Their Files are absent for the reason. */
+/* packs_drop_newest - empties the newest segments of a Tier whose memory is needed, until `bytes`
+ * are freed; returns the freed bytes. Their Files are absent for the reason. */
 uint64_t packs_drop_newest(struct packs *p, uint32_t tier, uint64_t bytes,
                            uint32_t reason)
 {
@@ -81,7 +80,7 @@ static void add_uses(const struct packs *p, uint32_t file, uint32_t age,
     }
 }
 
-/* packs_uses - how long ago the Files of each segment were used; `uses` has SEGMENTS_MAX. */
+/* packs_uses - adds up the ages of the Files of each segment; `uses` has SEGMENTS_MAX elements. */
 void packs_uses(struct packs *p, struct segment_use *uses)
 {
     const struct flags *flags = p->job->flags;
@@ -99,8 +98,7 @@ void packs_uses(struct packs *p, struct segment_use *uses)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* packs_drop - empties a segment; returns how many bytes it held. Its Files can be asked
- * for. */
+/* packs_drop - empties a segment; returns the freed bytes. Its Files can be requested again. */
 uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files)
 {
     pthread_mutex_lock(&p->lock);

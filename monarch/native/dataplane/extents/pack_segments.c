@@ -1,8 +1,8 @@
-/* pack_segments.c - the pack files of packed Tiers.
+/* pack_segments.c - stores, finds, moves and removes frames in the pack files of packed Tiers.
  *
- * A segment is appended to until it is full, and never rewritten. Only this file knows the place
- * of a frame; the staging table knows whether a File has one. A segment stays open, so that
- * reading a frame opens nothing.
+ * Frames are appended to a segment until it is full; it is never rewritten. The packs have the
+ * place of each frame; the staging table only notes whether a File has one. A segment stays open,
+ * so that reading a frame opens no file.
  */
 #include "dataplane/extents/packs.h"
 
@@ -23,12 +23,12 @@
 enum {
     SEGMENT_BYTES_MAX = PACK_BYTES_MAX,
     SEGMENT_BYTES_MIN = 16 << 20,
-    SEGMENT_BYTES_LRU = 1 << 20, /* the same of a Tier from which old ones leave */
-    SEGMENT_PARTS = 16,          /* of a small Tier, a segment is one part of so many */
+    SEGMENT_BYTES_LRU = 1 << 20, /* the same for a Tier that evicts */
+    SEGMENT_PARTS = 16,          /* a segment of a small Tier is one of so many parts */
     SEGMENT_NAME_BYTES = 32,
 };
 
-/* add_packing - -EINVAL: no such Tier or rule; -ENOSYS: the library is missing. */
+/* add_packing - adds a packing. -EINVAL: no such Tier or rule; -ENOSYS: the library is missing. */
 static int add_packing(struct packs *p, const struct monarch_packing *one)
 {
     if (one->tier >= TIERS_MAX || one->rule >= RULES_MAX)
@@ -38,7 +38,7 @@ static int add_packing(struct packs *p, const struct monarch_packing *one)
     return monarch_codec_library(one->method) ? 0 : -ENOSYS;
 }
 
-/* check_rules - -EINVAL: a File has a rule that no packing is for. */
+/* check_rules - returns -EINVAL if a File has a rule without packing. */
 static int check_rules(const struct packs *p, const struct packed_codec *codecs)
 {
     const uint8_t *rules = codecs[0].packing.rules;
@@ -48,8 +48,8 @@ static int check_rules(const struct packs *p, const struct packed_codec *codecs)
     return 0;
 }
 
-/* packs_new - for an engine whose options say which Tiers are packed. -EINVAL: there is no
- * such Tier, rule or codec; -ENOSYS: this node lacks the library of the codec. */
+/* packs_new - creates the packs for the packed Tiers in the options of an engine. -EINVAL: no such
+ * Tier, rule or codec; -ENOSYS: this node lacks the library of the codec. */
 int packs_new(const struct job *job, struct table *table, const struct packings *how,
               struct packs **out)
 {
@@ -109,7 +109,7 @@ void packs_free(struct packs *p)
 
 /* ---- segments ----------------------------------------------------------------------- */
 
-/* empty_segment - one of the Tier that nothing is in or comes to, plus 1; 0: none. */
+/* empty_segment - returns an empty segment of the Tier without pending frames, plus 1; 0: none. */
 static uint32_t empty_segment(const struct packs *p, uint32_t tier)
 {
     for (uint32_t i = 0; i < p->segment_count; i++) {
@@ -120,7 +120,7 @@ static uint32_t empty_segment(const struct packs *p, uint32_t tier)
     return 0;
 }
 
-/* create_segment - a new file; adopted ones have names, too. */
+/* create_segment - creates a file with a new name; adopted segments have such names, too. */
 static int create_segment(struct packs *p, uint32_t tier)
 {
     char name[SEGMENT_NAME_BYTES];
@@ -132,7 +132,7 @@ static int create_segment(struct packs *p, uint32_t tier)
     return fd;
 }
 
-/* open_segment - begins a segment of a Tier; its number plus 1, or -errno. */
+/* open_segment - begins a segment of a Tier; returns its number plus 1, or -errno. */
 static int64_t open_segment(struct packs *p, uint32_t tier)
 {
     uint32_t found = empty_segment(p, tier);
@@ -149,7 +149,7 @@ static int64_t open_segment(struct packs *p, uint32_t tier)
     return p->segment_count;
 }
 
-/* segment_bytes - how large a segment gets: memory is given back by whole ones. */
+/* segment_bytes - returns the target size of a segment: memory is freed by whole segments. */
 static uint64_t segment_bytes(const struct packs *p, uint32_t tier)
 {
     struct monarch_account a;
@@ -160,15 +160,15 @@ static uint64_t segment_bytes(const struct packs *p, uint32_t tier)
     return part < SEGMENT_BYTES_MAX ? part : SEGMENT_BYTES_MAX;
 }
 
-/* ends - a segment takes no more: what it holds has filled it. The last frame goes beyond its
- * size, so that no Tier has more segments than parts of that size. */
+/* ends - a segment is full. Its last frame may exceed the target size, so that no Tier has more
+ * segments than parts of that size. */
 static bool ends(const struct packs *p, const struct pack_segment *s, uint64_t bytes)
 {
     return s->bytes >= segment_bytes(p, s->tier) ||
            s->bytes + bytes > SEGMENT_BYTES_MAX;
 }
 
-/* allocate - a place for so many bytes at the end of a segment, under the lock. */
+/* allocate - allocates bytes at the end of a segment; under the lock. */
 static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
                     struct frame_place *out)
 {
@@ -187,7 +187,7 @@ static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
     return 0;
 }
 
-/* packs_empty - nothing of a segment is needed: gives back all its room; under the lock. */
+/* packs_empty - frees all room of a segment that is not needed any more; under the lock. */
 uint64_t packs_empty(struct packs *p, uint32_t number)
 {
     struct pack_segment *s = &p->segments[number - 1];
@@ -200,7 +200,7 @@ uint64_t packs_empty(struct packs *p, uint32_t number)
     return freed;
 }
 
-/* settle - a frame was written, or not. */
+/* settle - ends the write of a frame, which may have failed. */
 static void settle(struct packs *p, uint32_t number)
 {
     struct pack_segment *s = &p->segments[number - 1];
@@ -218,8 +218,8 @@ static void free_orphan(struct packs *p, const struct frame_place *place)
                         pack_room_free_orphan(s, place->offset, place->bytes));
 }
 
-/* take_back - a frame could not be written: what is left of it is a hole, unless it is the
- * last one. The caller gives back what it has taken in the table. */
+/* take_back - gives up a frame that could not be written: it becomes a hole, or is truncated if it
+ * is the last one. The caller releases its room in the table. */
 static void take_back(struct packs *p, const struct frame_place *place)
 {
     struct pack_segment *s = &p->segments[place->segment - 1];
@@ -234,8 +234,8 @@ static void take_back(struct packs *p, const struct frame_place *place)
     settle(p, place->segment);
 }
 
-/* packs_append - writes bytes of a frame behind those of its Tier; packs_set() or
- * packs_move() is due after that. */
+/* packs_append - writes a frame behind those of its Tier; after that the caller calls packs_set()
+ * or packs_move(). */
 int packs_append(struct packs *p, uint32_t tier, const void *bytes, size_t n,
                  struct frame_place *out)
 {
@@ -254,7 +254,7 @@ int packs_append(struct packs *p, uint32_t tier, const void *bytes, size_t n,
     return rc;
 }
 
-/* hold - counts a frame that was written there; false: its segment was dropped. */
+/* hold - counts a written frame; false: its segment was dropped. */
 static bool hold(struct packs *p, const struct frame_place *place)
 {
     struct pack_segment *s = &p->segments[place->segment - 1];
@@ -265,7 +265,7 @@ static bool hold(struct packs *p, const struct frame_place *place)
     return kept;
 }
 
-/* let_go - a row leaves its frame. */
+/* let_go - removes the frame of a row. */
 static void let_go(struct packs *p, uint64_t row)
 {
     const struct frame_place was = p->places[row];
@@ -279,13 +279,13 @@ static void let_go(struct packs *p, uint64_t row)
         packs_empty(p, was.segment);
 }
 
-/* packs_row - that of an Extent of a File. */
+/* packs_row - returns the row of an Extent of a File. */
 uint64_t packs_row(const struct packs *p, uint32_t file, uint32_t extent)
 {
     return p->table->options.first[file] + extent;
 }
 
-/* packs_file - the File of a row. */
+/* packs_file - returns the File of a row. */
 uint32_t packs_file(const struct packs *p, uint64_t row)
 {
     const uint64_t *first = p->table->options.first;
@@ -297,7 +297,7 @@ uint32_t packs_file(const struct packs *p, uint64_t row)
     return (uint32_t)low;
 }
 
-/* packs_set - a row has its frame there from now on; false: the segment was dropped. */
+/* packs_set - sets the place of the frame of a row; false: the segment was dropped. */
 bool packs_set(struct packs *p, uint64_t row, const struct frame_place *place)
 {
     pthread_mutex_lock(&p->lock);
@@ -310,8 +310,8 @@ bool packs_set(struct packs *p, uint64_t row, const struct frame_place *place)
     return kept;
 }
 
-/* packs_move - moves the frame of a row to the place where it was copied; false, and the copy is
- * garbage: the row has another frame by now, or none. */
+/* packs_move - moves the frame of a row to its copy; if the row has another frame by now, or none,
+ * frees the copy. False: the segment of the copy was dropped. */
 bool packs_move(struct packs *p, uint64_t row, const struct frame_place *from,
                 const struct frame_place *to)
 {
@@ -328,7 +328,7 @@ bool packs_move(struct packs *p, uint64_t row, const struct frame_place *from,
     return kept;
 }
 
-/* is_there - there is a frame, in a Tier that is used: the medium of another one may hang. */
+/* is_there - a frame exists, in a Tier in service: the medium of another Tier may hang. */
 static bool is_there(const struct packs *p, const struct frame_place *place)
 {
     struct monarch_account a;
@@ -338,7 +338,7 @@ static bool is_there(const struct packs *p, const struct frame_place *place)
     return a.in_service;
 }
 
-/* packs_has - there is a frame. */
+/* packs_has - a row has such a frame. */
 bool packs_has(struct packs *p, uint64_t row)
 {
     pthread_mutex_lock(&p->lock);
@@ -347,7 +347,7 @@ bool packs_has(struct packs *p, uint64_t row)
     return has;
 }
 
-/* packs_take - the place of a frame; false: there is none. */
+/* packs_take - finds the frame of a row; false: it has none. */
 bool packs_take(struct packs *p, uint64_t row, struct unpacking *out)
 {
     pthread_mutex_lock(&p->lock);
@@ -362,8 +362,8 @@ bool packs_take(struct packs *p, uint64_t row, struct unpacking *out)
     return found;
 }
 
-/* packs_forget - there is no frame any more: the one place where a frame dies. Its room
- * comes back at once as far as whole pages are free, and by compaction. */
+/* packs_forget - removes the frame of a row. Whole free pages are freed at once, the rest of its
+ * room by compaction. */
 void packs_forget(struct packs *p, uint64_t row)
 {
     pthread_mutex_lock(&p->lock);
@@ -371,8 +371,8 @@ void packs_forget(struct packs *p, uint64_t row)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* packs_moved - the frame of a row is not where it was found: a failed read there says nothing
- * about it. */
+/* packs_moved - the frame of a row is not where it was found: a failed read there does not concern
+ * it. */
 bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found)
 {
     pthread_mutex_lock(&p->lock);
@@ -381,9 +381,9 @@ bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found)
     return moved;
 }
 
-/* ---- what is to be packed -------------------------------------------------------------- */
+/* ---- the queue of Extents to be packed ------------------------------------------------- */
 
-/* packs_queue - queues an Extent in the Pool; a small File is one. */
+/* packs_queue - queues an Extent in the Pool to be packed; a small File is one. */
 void packs_queue(struct packs *p, uint32_t file, uint32_t extent)
 {
     pthread_mutex_lock(&p->lock);
@@ -392,7 +392,7 @@ void packs_queue(struct packs *p, uint32_t file, uint32_t extent)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* packs_has_pending - some Files are queued and may be packed. */
+/* packs_has_pending - Extents are queued and may be packed. */
 bool packs_has_pending(struct packs *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -401,7 +401,7 @@ bool packs_has_pending(struct packs *p)
     return waits;
 }
 
-/* packs_next - takes the one that has waited longest; false: none waits. */
+/* packs_next - takes the Extent that has waited longest; false: none may be packed. */
 bool packs_next(struct packs *p, struct to_pack *out)
 {
     pthread_mutex_lock(&p->lock);
@@ -420,7 +420,7 @@ bool packs_has_pending_extents(struct packs *p)
     return wait;
 }
 
-/* packs_block - packs nothing until room was made for this small File, or could not be. */
+/* packs_block - stops packing until room was made for this small File, or could not be made. */
 void packs_block(struct packs *p, uint32_t file)
 {
     pthread_mutex_lock(&p->lock);
@@ -429,7 +429,7 @@ void packs_block(struct packs *p, uint32_t file)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* packs_blocked - a File has no room; false: none. */
+/* packs_blocked - a File waits for room; false: none. */
 bool packs_blocked(struct packs *p, uint32_t *file)
 {
     pthread_mutex_lock(&p->lock);
@@ -439,7 +439,7 @@ bool packs_blocked(struct packs *p, uint32_t *file)
     return blocked;
 }
 
-/* packs_unblock - packing goes on. */
+/* packs_unblock - resumes packing. */
 void packs_unblock(struct packs *p)
 {
     pthread_mutex_lock(&p->lock);

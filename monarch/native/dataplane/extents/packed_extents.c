@@ -1,9 +1,9 @@
-/* packed_extents.c - which Extents of large Files packed Tiers hold, and which wait to be
+/* packed_extents.c - the Extents of large Files that packed Tiers hold, and those that wait to be
  * packed.
  *
- * Such an Extent comes into a file of its own in the Pool, wherever it comes from, and is
- * packed when it is complete and there is time. Until then it stays there, if it can. Later
- * its Blocks are decoded into such a file when they are requested.
+ * Such an Extent is first stored in a file of its own in the Pool, whatever its source, and packed
+ * when it is complete and time permits. Until then it stays there if possible. Later, requested
+ * Blocks are decoded into such a file.
  */
 #include "dataplane/extents/packed_extents.h"
 
@@ -13,14 +13,14 @@
 #include "dataplane/extents/packs_state.h"
 #include "dataplane/extents/table.h"
 
-/* extent_is_packed - this node holds it packed. */
+/* extent_is_packed - this node holds the Extent packed. */
 bool extent_is_packed(struct partials *parts, uint32_t file, uint32_t extent)
 {
     return parts->packs &&
            packs_has(parts->packs, packs_row(parts->packs, file, extent));
 }
 
-/* extent_goes_packed - it is to be packed, and is not. */
+/* extent_goes_packed - the Extent is to be packed, and is not packed yet. */
 bool extent_goes_packed(struct partials *parts, const struct partial *p,
                         uint32_t extent)
 {
@@ -29,14 +29,14 @@ bool extent_goes_packed(struct partials *parts, const struct partial *p,
            table_extent_packing(parts->table, p->order.file, extent) >= 0;
 }
 
-/* extent_arrived - called when the last Page of an Extent is present. */
+/* extent_arrived - queues an Extent to be packed, if necessary, when its last Page is present. */
 void extent_arrived(struct partials *parts, struct partial *p, uint32_t extent)
 {
     if (extent_goes_packed(parts, p, extent))
         packs_queue(parts->packs, p->order.file, extent);
 }
 
-/* extents_forget - a large File is not staged any more. */
+/* extents_forget - removes the frames of a large File that is not staged any more. */
 void extents_forget(struct partials *parts, const struct partial *p)
 {
     for (uint32_t i = 0; parts->packs && i < p->extents; i++)
@@ -44,8 +44,8 @@ void extents_forget(struct partials *parts, const struct partial *p)
             packs_drop_frame(parts->packs, p->order.file, i);
 }
 
-/* extent_keep_digests - what the Blocks of an adopted Extent have to decode to; false: there is
- * no memory. Under the lock of the packs. */
+/* extent_keep_digests - keeps the checksums that the decoded Blocks of an adopted Extent must have;
+ * false: out of memory. Under the lock of the packs. */
 bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
                          uint32_t blocks)
 {
@@ -75,7 +75,8 @@ const uint64_t *extent_digests(const struct partials *parts, uint32_t file,
     return packs->digests ? packs->digests[packs_row(packs, file, extent)] : NULL;
 }
 
-/* extents_restore - a File begins to be staged of which an earlier job has left Extents. */
+/* extents_restore - restores the checksums of Extents of an earlier job in a new partial
+ * Replica. */
 void extents_restore(struct partials *parts, struct partial *p)
 {
     struct packs *packs = parts->packs;
@@ -132,8 +133,8 @@ bool extent_begin_packing(struct partials *parts, const struct to_pack *one,
     return begun;
 }
 
-/* extent_packing_end - a complete Extent is packed, or could not be: it may leave the Pool,
- * and fill may bring another one. */
+/* extent_packing_end - ends the packing of a complete Extent, even if it has failed: the Extent may
+ * leave the Pool, and fill may fetch another one. */
 void extent_packing_end(struct partials *parts, struct partial *p, uint32_t extent)
 {
     pthread_mutex_lock(&parts->lock);
@@ -144,7 +145,7 @@ void extent_packing_end(struct partials *parts, struct partial *p, uint32_t exte
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* extent_packing_undo - an order to pack an Extent could not be queued. */
+/* extent_packing_undo - undoes an order to pack an Extent that could not be queued. */
 void extent_packing_undo(struct partials *parts, const struct monarch_order *order)
 {
     uint32_t extent = order_extent(order);
@@ -157,9 +158,8 @@ void extent_packing_undo(struct partials *parts, const struct monarch_order *ord
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* extent_claim_piece - claims all Pages of a piece of a frame that nobody else copies, beside
- * those of `asked` that are claimed already: the bits of all of these per Block. The piece is
- * decoded once. */
+/* extent_claim_piece - claims all free Pages of a piece of a frame; stores per Block the bits of
+ * these and of the claimed Pages of `asked`. So the piece is decoded only once. */
 void extent_claim_piece(struct partials *parts, struct partial *p,
                         struct page_run piece, struct page_run asked,
                         uint64_t out[PIECE_BLOCKS])

@@ -1,5 +1,5 @@
-/* page_arrivals.c - the state of Extents of large Files: which Pages are present, the checksums of their
- * Blocks, and when an Extent is complete.
+/* page_arrivals.c - the state of Extents of large Files: their present Pages, the checksums of their
+ * Blocks, and whether they are complete.
  *
  * Programs read a Page once its bit is set, which is after the origin's file was found to be the
  * one in the Catalog. A Block that arrives in one read gets its checksum from those bytes. A Block
@@ -15,8 +15,8 @@
 
 /* ---- sums of Pages ---------------------------------------------------------------------- */
 
-/* sum_pages - the sum of the checksums of some Pages of one Block, whose bytes from the Page
- * `first` on are given. */
+/* sum_pages - returns the sum of the checksums of some Pages of one Block; `bytes` begin at the
+ * Page `first`. */
 static uint64_t sum_pages(uint32_t first, uint64_t mask, const uint8_t *bytes, size_t n)
 {
     uint64_t sum = 0;
@@ -44,7 +44,7 @@ static struct part_of_block part_at(const struct partial *p, uint32_t at, uint32
     return (struct part_of_block){block, at, n, whole};
 }
 
-/* sum_run - of each Block of a run its checksum, or the sum of those of its new Pages. */
+/* sum_run - computes for each Block of a run its checksum, or the sum of those of its new Pages. */
 static void sum_run(struct partials *parts, struct partial *p, struct page_run run,
                     const uint8_t *bytes, uint64_t out[EXTENT_BLOCKS])
 {
@@ -97,8 +97,8 @@ static void set_digest(struct partial *p, uint32_t block, uint64_t digest)
     p->each[block / EXTENT_BLOCKS].digested |= 1u << block % EXTENT_BLOCKS;
 }
 
-/* note_changed - acts on Pages or checksums of an Extent that have arrived; true: the Extent is
- * complete, of a File that will be READY. */
+/* note_changed - handles Pages or checksums of an Extent that have arrived; true: the Extent is
+ * complete, and its File will be READY. */
 static bool note_changed(struct partials *parts, struct partial *p, uint32_t extent,
                          bool was_whole)
 {
@@ -109,8 +109,8 @@ static bool note_changed(struct partials *parts, struct partial *p, uint32_t ext
     return complete && !p->pieces;
 }
 
-/* set_part - Pages of one Block are present. Of a Block that needs its checksum they stay
- * claimed, so that nobody gives it up meanwhile. */
+/* set_part - marks Pages of one Block as present. If the Block needs its checksum, they stay
+ * claimed, so that it is not given up meanwhile. */
 static void set_part(struct partial *p, const struct part_of_block *part, uint64_t sum,
                      struct arrival *out)
 {
@@ -125,7 +125,8 @@ static void set_part(struct partial *p, const struct part_of_block *part, uint64
         pages_unclaim(p, (struct page_run){part->first, part->count});
 }
 
-/* partial_removals - of the files of an Extent, for partial_arrived(): read before one is opened. */
+/* partial_removals - counts removed files of an Extent, for partial_arrived(), before one is
+ * opened. */
 uint16_t partial_removals(struct partials *parts, struct partial *p, uint32_t extent)
 {
     pthread_mutex_lock(&parts->lock);
@@ -135,7 +136,7 @@ uint16_t partial_removals(struct partials *parts, struct partial *p, uint32_t ex
 }
 
 /* is_lost - Pages were written to a file that another Transfer has found damaged and removed: they
- * are not there, and programs that wait ask again. */
+ * are not present, and waiting programs request them again. */
 static bool is_lost(struct partials *parts, struct partial *p, struct page_run run,
                     uint16_t removals)
 {
@@ -147,8 +148,8 @@ static bool is_lost(struct partials *parts, struct partial *p, struct page_run r
     return true;
 }
 
-/* partial_arrived - Pages of one Extent, which the caller has claimed, are in the Tier, unless
- * removals happened meanwhile. The caller computes the checksums of undigested Blocks. */
+/* partial_arrived - marks Pages of one Extent, claimed by the caller, as present in the Tier,
+ * unless removals happened meanwhile. The caller computes the checksums of undigested Blocks. */
 struct arrival partial_arrived(struct partials *parts, struct partial *p,
                                struct page_run run, const uint8_t *bytes,
                                uint16_t removals)
@@ -169,14 +170,14 @@ struct arrival partial_arrived(struct partials *parts, struct partial *p,
         set_part(p, &part, *sum++, &out);
         at += part.count;
     }
-    if (!had_last && pages_there(p->words, p->pages - 1, 1)) /* it is shorter */
+    if (!had_last && pages_there(p->words, p->pages - 1, 1)) /* may be short */
         out.bytes -= -size_of(parts, p) % PAGE_BYTES;
     out.complete = note_changed(parts, p, extent, was_whole);
     pthread_mutex_unlock(&parts->lock);
     return out;
 }
 
-/* partial_arrived_again - the same for Pages whose Blocks have checksums; true: the Extent is
+/* partial_arrived_again - does the same for Pages whose Blocks have checksums; true: the Extent is
  * complete, and its File will be READY. */
 bool partial_arrived_again(struct partials *parts, struct partial *p,
                            struct page_run run, uint16_t removals)
@@ -246,9 +247,9 @@ bool partial_hand(struct partials *parts, const struct monarch_order *order)
     return taken;
 }
 
-/* partial_hand_complete - has a thread that copies complete an Extent whose last Page has
- * come by an order: also of fill as demand, for a program that waits for the File would let no
- * background begin. */
+/* partial_hand_complete - has a copy thread complete an Extent whose last Page has arrived by an
+ * order. Orders of fill become demand, too: while a program waits for the File, no background order
+ * would begin. */
 void partial_hand_complete(struct partials *parts, const struct monarch_order *from,
                            uint32_t extent)
 {
@@ -262,7 +263,7 @@ void partial_hand_complete(struct partials *parts, const struct monarch_order *f
         partial_finish_later(parts, order.file);
 }
 
-/* partial_take_handed - the next of these. */
+/* partial_take_handed - takes the next order of partial_hand(); false: none. */
 bool partial_take_handed(struct partials *parts, struct monarch_order *out)
 {
     pthread_mutex_lock(&parts->lock);
@@ -271,7 +272,7 @@ bool partial_take_handed(struct partials *parts, struct monarch_order *out)
     return found;
 }
 
-/* partial_finish_later - a complete Extent of a File could not be queued for its checksum. */
+/* partial_finish_later - notes that a complete Extent could not be queued for its checksum. */
 void partial_finish_later(struct partials *parts, uint32_t file)
 {
     int64_t large = presence_find(parts->job->flags, file);
@@ -282,8 +283,7 @@ void partial_finish_later(struct partials *parts, uint32_t file)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_unfinished - a complete Extent that has no checksum; false: there is none. Under
- * the lock. */
+/* partial_unfinished - finds a complete Extent without checksum; false: none. Under the lock. */
 bool partial_unfinished(struct partial *p, uint32_t *extent)
 {
     for (uint32_t i = 0; i < p->extents; i++)

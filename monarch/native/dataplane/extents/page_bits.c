@@ -10,7 +10,7 @@ static uint64_t present_in(const struct partial *p, uint32_t block)
     return atomic_load_explicit(&p->words[block], memory_order_relaxed);
 }
 
-/* next_with - the first Page from `at` on that is taken, or that is free; or `end`. */
+/* next_with - returns the first taken, or first free, Page from `at` on; `end` if none. */
 static uint32_t next_with(const struct partial *p, bool taken, uint32_t at,
                           uint32_t end)
 {
@@ -26,7 +26,7 @@ static uint32_t next_with(const struct partial *p, bool taken, uint32_t at,
     return end;
 }
 
-/* pages_next_free - the first free Page from `at` on, or `end`. */
+/* pages_next_free - returns the first free Page from `at` on, or `end`. */
 uint32_t pages_next_free(const struct partial *p, uint32_t at, uint32_t end)
 {
     return next_with(p, false, at, end);
@@ -37,7 +37,7 @@ static uint32_t next_taken(const struct partial *p, uint32_t at, uint32_t end)
     return next_with(p, true, at, end);
 }
 
-/* count_bits - how many Pages of a run have their bits in these words. */
+/* count_bits - counts the Pages of a run whose bits are set in these words. */
 static uint32_t count_bits(const uint64_t *words, struct page_run run)
 {
     uint32_t sum = 0;
@@ -49,7 +49,7 @@ static uint32_t count_bits(const uint64_t *words, struct page_run run)
     return sum;
 }
 
-/* pages_count_free - how many Pages of a run are free. */
+/* pages_count_free - counts the free Pages of a run. */
 uint32_t pages_count_free(const struct partial *p, struct page_run run)
 {
     uint32_t sum = 0, next, end = run.first + run.count;
@@ -61,8 +61,8 @@ uint32_t pages_count_free(const struct partial *p, struct page_run run)
     return sum;
 }
 
-/* read_through - lengthens a run over Pages that are present, where reading these again costs
- * less than another request; at most one part of READ_BESIDE_PARTS of the missing ones. */
+/* read_through - extends a run over present Pages if reading these again costs less than another
+ * request; at most one Page per READ_BESIDE_PARTS missing ones. */
 static void read_through(const struct partial *p, uint32_t end, uint32_t through,
                          struct page_run *run)
 {
@@ -81,7 +81,7 @@ static void read_through(const struct partial *p, uint32_t end, uint32_t through
     }
 }
 
-/* lacks_all - nobody copies Pages of a Block, and some are missing. */
+/* lacks_all - no Page of a Block is being copied, and some are missing. */
 static bool lacks_all(const struct partial *p, uint32_t block)
 {
     uint32_t first = block * BLOCK_PAGES;
@@ -89,7 +89,7 @@ static bool lacks_all(const struct partial *p, uint32_t block)
     return !p->claimed[block] && ~present_in(p, block) & all;
 }
 
-/* whole_blocks - the first Blocks from the one with `at` on of which nobody copies Pages. */
+/* whole_blocks - returns the first run of such Blocks, from that of Page `at` on. */
 static struct page_run whole_blocks(const struct partial *p, uint32_t at, uint32_t end)
 {
     uint32_t block = at / BLOCK_PAGES, last = (end - 1) / BLOCK_PAGES + 1;
@@ -104,7 +104,7 @@ static struct page_run whole_blocks(const struct partial *p, uint32_t at, uint32
                              block > first ? until - first * BLOCK_PAGES : 0};
 }
 
-/* pages_free_run - the first free Pages of a range, within one Extent; count 0: none. */
+/* pages_free_run - returns the first free Pages of a range, within one Extent; count 0: none. */
 struct page_run pages_free_run(const struct partial *p, struct page_run within,
                                const struct claiming *how)
 {
@@ -137,7 +137,7 @@ void pages_claim(struct partial *p, struct page_run run)
     }
 }
 
-/* pages_claim_all - claims all Pages of an Extent that nobody copies, also those that are present:
+/* pages_claim_all - claims all Pages, also the present ones, of an Extent that is not being copied:
  * it is moved. */
 void pages_claim_all(struct partial *p, uint32_t extent)
 {
@@ -166,7 +166,7 @@ void pages_unclaim(struct partial *p, struct page_run run)
     }
 }
 
-/* pages_set_unasked - no program waits for claimed Pages so far. */
+/* pages_set_unasked - notes that no program waits for claimed Pages so far. */
 void pages_set_unasked(struct partial *p, struct page_run run)
 {
     for (uint32_t n, at = run.first, end = at + run.count; at < end; at += n) {
@@ -176,8 +176,8 @@ void pages_set_unasked(struct partial *p, struct page_run run)
     }
 }
 
-/* pages_take_unasked - a program waits for all Pages of a range now; true: fill had claimed some
- * of them. */
+/* pages_take_unasked - notes that a program now waits for all Pages of a range; true: fill had
+ * claimed some of them. */
 bool pages_take_unasked(struct partial *p, struct page_run range)
 {
     bool found = false;
@@ -196,7 +196,7 @@ static uint32_t all_blocks(const struct partial *p, uint32_t extent)
     return count == EXTENT_BLOCKS ? ~0u : (1u << count) - 1;
 }
 
-/* partial_is_whole - all Pages of an Extent are present, and their checksums known. */
+/* partial_is_whole - all Pages of an Extent are present, and the checksums of its Blocks known. */
 bool partial_is_whole(const struct partial *p, uint32_t extent)
 {
     const struct extent *e = &p->each[extent];

@@ -1,10 +1,10 @@
 /* page_claims.c - which Transfer copies which Pages of a partial Replica.
  *
- * A Page is copied by one Transfer at a time, which claims it here; everybody else waits for its
- * bit. The origin is asked for the requested Pages and little else: a request is widened, to save
- * later ones, only while all that was read beside requests is at most a quarter of what was
- * requested of the Extent. Once four fifths of an Extent have been requested, the rest of it is
- * read, too. Peers send whole Blocks.
+ * One Transfer at a time copies a Page, which it claims here; all others wait for the bit of the
+ * Page. The requested Pages and few others are read from the origin: a request is widened, to save
+ * later ones, only while the Pages read beside requests are at most a quarter of the Pages
+ * requested of the Extent. Once four fifths of an Extent were requested, the rest of it is read,
+ * too. Peers send whole Blocks.
  */
 #include <string.h>
 
@@ -14,11 +14,11 @@
 
 enum {
     AWAIT_MS = 100,
-    RENTED = 4, /* when so many of */
-    BOUGHT = 5, /* so many parts of an Extent were requested, all of it is read */
+    RENTED = 4, /* an Extent is read whole once RENTED / BOUGHT */
+    BOUGHT = 5, /* of its Pages were requested */
 };
 
-/* claim - claims a run, if its Extent has room; the Pool has none for fill. */
+/* claim - claims a run if its Extent has room; the Pool has none for fill. */
 static bool claim(struct partials *parts, struct partial *p, struct page_run run,
                   bool fill)
 {
@@ -28,8 +28,8 @@ static bool claim(struct partials *parts, struct partial *p, struct page_run run
     return true;
 }
 
-/* refuse - there is no room for Pages: programs that wait for them ask again when others have
- * come, or read the origin, if there will be none. */
+/* refuse - refuses Pages without room: waiting programs request them again when others have
+ * arrived, or read the origin if they will never have room. */
 static void refuse(struct partials *parts, struct partial *p, uint32_t extent)
 {
     const struct pooled_extent one = {p->large, extent};
@@ -38,8 +38,8 @@ static void refuse(struct partials *parts, struct partial *p, uint32_t extent)
         partial_wake(parts, p, extent);
 }
 
-/* partial_take_unasked - a program waits for the whole File now: the next Extent from
- * `extent` on of which fill had claimed Pages; false: there is none. */
+/* partial_take_unasked - notes that a program now waits for the whole File; finds the next Extent
+ * from `extent` on of which fill had claimed Pages; false: none. */
 bool partial_take_unasked(struct partials *parts, struct partial *p, uint32_t *extent)
 {
     bool found = false;
@@ -52,7 +52,7 @@ bool partial_take_unasked(struct partials *parts, struct partial *p, uint32_t *e
 
 /* ---- requests -------------------------------------------------------------------------- */
 
-/* claim_all - all Pages of a part of one Extent that nobody copies. */
+/* claim_all - claims all free Pages of a part of one Extent. */
 static void claim_all(struct partials *parts, struct partial *p, struct page_run part,
                       const struct claiming *how, struct page_claims *out)
 {
@@ -73,15 +73,15 @@ static void claim_all(struct partials *parts, struct partial *p, struct page_run
     }
 }
 
-/* fills_pool - all of an Extent is to be read, if it is to be packed and the Pool is short of
- * room: it is complete sooner, and what had come of it need not leave the Pool before. */
+/* fills_pool - an Extent is to be read whole: it will be packed and the Pool is short of room. So
+ * it is complete sooner, and its Pages need not leave the Pool before. */
 static bool fills_pool(struct partials *parts, const struct partial *p, uint32_t extent)
 {
     return p->pieces && table_pool_is_short(parts->table) &&
            extent_goes_packed(parts, p, extent);
 }
 
-/* comes_from_peer - a peer is to be asked for the Pages of an Extent. */
+/* comes_from_peer - the Pages of an Extent are to be requested from a peer. */
 static bool comes_from_peer(struct partials *parts, const struct partial *p,
                             uint32_t extent, const struct claiming *how)
 {
@@ -93,7 +93,7 @@ static bool comes_from_peer(struct partials *parts, const struct partial *p,
     return order.peer != NO_PEER;
 }
 
-/* widen - the Pages to read from the origin for a request. */
+/* widen - returns the Pages to read from the origin for a request. */
 static struct page_run widen(const struct partial *p, struct page_run part,
                              uint32_t widest)
 {
@@ -134,7 +134,7 @@ static void claim_part(struct partials *parts, struct partial *p, struct page_ru
         claim_exact(parts, p, part, &way, out);
 }
 
-/* claim_rest - so much of an Extent was requested that the rest of it is read, too. */
+/* claim_rest - claims the rest of an Extent if enough of it was requested. */
 static void claim_rest(struct partials *parts, struct partial *p, uint32_t extent,
                        struct page_claims *out)
 {
@@ -159,8 +159,7 @@ static void claim_range(struct partials *parts, struct partial *p, struct page_r
         claim_rest(parts, p, i, out);
 }
 
-/* partial_claim_range - claims all Pages of a range that nobody copies yet, of a File that
- * is staged in part. */
+/* partial_claim_range - claims all free Pages of a range, of a File that is staged in part. */
 void partial_claim_range(struct partials *parts, struct page_range range,
                          const struct claiming *how, struct page_claims *out)
 {
@@ -181,8 +180,8 @@ void partial_claim_range(struct partials *parts, struct page_range range,
 
 /* ---- fill ------------------------------------------------------------------------------ */
 
-/* partial_claim_next - claims the first Pages of a range that nobody copies, for fill; count 0:
- * none is left, or (`roomless`) there is no room for them. */
+/* partial_claim_next - claims the first free Pages of a range for fill; count 0: none is left, or
+ * (`roomless`) they have no room. */
 struct page_run partial_claim_next(struct partials *parts, struct partial *p,
                                    struct page_run within, const struct claiming *how,
                                    bool *roomless)
@@ -214,7 +213,7 @@ bool partial_asked_since(struct partials *parts, uint32_t large, struct page_run
     return asked;
 }
 
-/* is_wanted - fill is to bring an Extent: of a File in pieces those that this node keeps,
+/* is_wanted - fill is to stage an Extent: if its File is in pieces, only one that this node keeps
  * and has room for. */
 static bool is_wanted(struct partials *parts, const struct partial *p, uint32_t extent)
 {
@@ -223,8 +222,8 @@ static bool is_wanted(struct partials *parts, const struct partial *p, uint32_t 
                           partial_place(p, extent) != PLACE_ORIGIN);
 }
 
-/* partial_find_next - the next Page that nobody copies and that fill is to bring, or the number
- * of all Pages. */
+/* partial_find_next - returns the next free Page that fill is to stage, or the number of all
+ * Pages. */
 uint32_t partial_find_next(struct partials *parts, struct partial *p, uint32_t from)
 {
     pthread_mutex_lock(&parts->lock);
@@ -237,8 +236,8 @@ uint32_t partial_find_next(struct partials *parts, struct partial *p, uint32_t f
 
 /* ---- ends ------------------------------------------------------------------------------ */
 
-/* partial_still_claimed - the Blocks of a claimed run that have not arrived: up to EXTENT_BLOCKS
- * runs of Pages. */
+/* partial_still_claimed - lists the Blocks of a claimed run that have not arrived, as up to
+ * EXTENT_BLOCKS runs of Pages; returns the number of runs. */
 uint32_t partial_still_claimed(struct partials *parts, struct partial *p,
                                struct page_run run, struct page_run *out)
 {
@@ -257,8 +256,8 @@ uint32_t partial_still_claimed(struct partials *parts, struct partial *p,
     return count;
 }
 
-/* partial_unclaim - Pages of one Extent that were not copied; if that has failed, programs
- * that wait for them read the origin. */
+/* partial_unclaim - ends the claims of Pages of one Extent that were not copied; if copying has
+ * failed, waiting programs read the origin. */
 void partial_unclaim(struct partials *parts, struct partial *p, struct page_run run,
                      bool failed)
 {
@@ -271,15 +270,15 @@ void partial_unclaim(struct partials *parts, struct partial *p, struct page_run 
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* is_untouched - the File has its room in one Tier; nothing of it is present, and nothing is claimed
- * but the Pages of one order. */
+/* is_untouched - the File has its room in one Tier; no Page is present, and none is claimed but
+ * those of one order. */
 static bool is_untouched(const struct partial *p, struct page_run own)
 {
     return !p->ended && !p->condemned && !p->pieces && !p->gathers && !p->present &&
            p->claims == own.count;
 }
 
-/* partial_is_untouched - the same without the lock. */
+/* partial_is_untouched - the same for a caller without the lock. */
 bool partial_is_untouched(struct partials *parts, struct partial *p,
                           struct page_run own)
 {
@@ -333,8 +332,8 @@ void partial_release(struct partials *parts, const struct monarch_order *order)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_await - waits a little for Pages that others copy; true: some that nobody copies
- * are missing now. */
+/* partial_await - waits up to AWAIT_MS for Pages that others copy; true: some Pages are free
+ * now. */
 bool partial_await(struct partials *parts, struct partial *p)
 {
     struct timespec until;
