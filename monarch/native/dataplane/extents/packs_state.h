@@ -33,7 +33,7 @@ struct packed_tier {
 struct packs {
     const struct job *job;
     struct table *table;
-    pthread_mutex_t lock; /* guards the rest; taken before that of the table */
+    pthread_mutex_t lock; /* guards the rest; before that of the table */
     struct packed_tier tiers[TIERS_MAX];
     struct pack_segment *segments;
     uint32_t segment_count;

@@ -1,5 +1,5 @@
-/* page_arrivals.c - the state of Extents of large Files: their present Pages, the checksums of their
- * Blocks, and whether they are complete.
+/* page_arrivals.c - the state of Extents of large Files: present Pages, checksums of Blocks, and
+ * whether the Extents are complete.
  *
  * Programs read a Page once its bit is set, which is after the origin's file was found to be the
  * one in the Catalog. A Block that arrives in one read gets its checksum from those bytes. A Block

@@ -1,8 +1,8 @@
-/* partial_life.c - which large Files are staged in part: how they begin and end.
+/* partial_life.c - begins and ends partial Replicas: large Files that are staged in part.
  *
- * A partial Replica is a sparse file of full size under the Replica's own name, which only
- * the agent can write. Its room is given up whole, by removing the file. One lock guards all
- * of them; under it nothing waits for the origin.
+ * A partial Replica is a sparse file of full size under the Replica's own name, which only the
+ * agent can write. Its room is freed as a whole, by removing the file. One lock guards all of them;
+ * no thread waits for the origin under it.
  */
 #include "dataplane/extents/partial.h"
 
@@ -22,7 +22,8 @@ enum {
     POOLED_MAX = 1 << 16, /* half a TB in the Pool */
 };
 
-/* partials_new - without a large File in a job that has none, or is ordered by Python. */
+/* partials_new - creates the partial Replicas; none without large Files, or if Python makes the
+ * orders. */
 int partials_new(struct job *job, struct table *table, struct packs *packs,
                  struct partials **out)
 {
@@ -73,7 +74,7 @@ static void release(struct partial *p)
     free(p);
 }
 
-/* hide - no program finds Pages in it any more, before its file goes. */
+/* hide - hides all Pages from programs, before the file is removed. */
 static void hide(struct partial *p)
 {
     atomic_store_explicit((_Atomic uint64_t *)&p->part->replica, 0,
@@ -89,8 +90,8 @@ static void set_ended(struct partials *all, struct partial *p)
                       (struct stage){.completing = p->completing, .ended = true});
 }
 
-/* remove_file - unless the name is that of another file by now, which a Transfer from a peer
- * may have published. */
+/* remove_file - removes a file, unless its name is that of another file by now, which a Transfer
+ * from a peer may have published. */
 static void remove_file(const struct partials *parts, const struct partial *p, int tier)
 {
     struct stat st;
@@ -109,7 +110,7 @@ static void remove_files(struct partials *parts, struct partial *p)
         partial_leave_places(parts, p);
 }
 
-/* keep_digests - of a Replica that is READY: what peers get is checked by them. */
+/* keep_digests - keeps the checksums of a READY Replica: Blocks for peers are checked by them. */
 static void keep_digests(struct partials *all, struct partial *p)
 {
     free(all->digests[p->large].blocks);
@@ -117,7 +118,7 @@ static void keep_digests(struct partials *all, struct partial *p)
     p->digests = NULL;
 }
 
-/* drop - removes one that has ended and is used by no Transfer; under the lock. */
+/* drop - removes a partial Replica that has ended and that no Transfer uses; under the lock. */
 static void drop(struct partials *parts, struct partial *p)
 {
     set_ended(parts, p);
@@ -134,7 +135,7 @@ static void drop(struct partials *parts, struct partial *p)
     release(p);
 }
 
-/* partials_free - removes what is not whole; no thread uses it any more. */
+/* partials_free - removes the incomplete Replicas; no thread uses them any more. */
 void partials_free(struct partials *parts)
 {
     if (!parts)
@@ -204,8 +205,8 @@ static bool same_word(uint32_t a, uint32_t b)
     return (a & STATE_GENERATION) == (b & STATE_GENERATION);
 }
 
-/* add - the partial Replica of an order, which may be there already; under the lock.
- * NULL: an earlier one of the File is still used, or there is no memory. */
+/* add - returns the partial Replica of an order, an existing or a new one; under the lock. NULL: an
+ * earlier one of the File is still used, or out of memory. */
 static struct partial *add(struct partials *parts, const struct monarch_order *order)
 {
     uint32_t large = (uint32_t)presence_find(parts->job->flags, order->file);
@@ -241,15 +242,15 @@ bool partial_add(struct partials *parts, const struct monarch_order *order)
     return p != NULL;
 }
 
-/* outdated - the File is not staged by the order any more. */
+/* outdated - the order does not stage its File any more. */
 static bool outdated(const struct partials *parts, const struct monarch_order *order)
 {
     uint32_t word = replica_load(parts->job->catalog, order->file);
     return STATE_OF(word) != REPLICA_STAGING || !same_word(word, order->word);
 }
 
-/* partial_expect - the same for a Transfer that will bring all Pages: until it has a thread,
- * programs may ask for those that they need. */
+/* partial_expect - does the same for a Transfer that will copy all Pages: until it has a thread,
+ * programs may request the Pages that they need. */
 void partial_expect(struct partials *parts, const struct monarch_order *order)
 {
     if (order->page_count || !partial_applies(parts, order) || outdated(parts, order))
@@ -262,7 +263,7 @@ void partial_expect(struct partials *parts, const struct monarch_order *order)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* spare_files - closes the files of one that no Transfer uses, where many are open. */
+/* spare_files - closes files of partial Replicas that no Transfer uses, while too many are open. */
 static void spare_files(struct partials *all)
 {
     for (uint32_t i = 0; all->open > OPEN_MAX && i < all->count; i++) {
@@ -272,7 +273,7 @@ static void spare_files(struct partials *all)
     }
 }
 
-/* find - the partial Replica for a Transfer: Pages are claimed in one that is there. */
+/* find - finds the partial Replica of a Transfer; an order for Pages needs an existing one. */
 static struct partial *find(struct partials *parts, const struct monarch_order *order)
 {
     if (!order->page_count)
@@ -282,7 +283,7 @@ static struct partial *find(struct partials *parts, const struct monarch_order *
     return p && !p->ended && same_word(p->order.word, order->word) ? p : NULL;
 }
 
-/* partial_enter - the partial Replica of an order, for one Transfer. -ECANCELED: the
+/* partial_enter - enters the partial Replica of an order for one Transfer. -ECANCELED: the
  * generation of the order has passed; -EAGAIN: another generation still uses its file. */
 int partial_enter(struct partials *parts, const struct monarch_order *order,
                   struct partial **out)
@@ -301,7 +302,7 @@ int partial_enter(struct partials *parts, const struct monarch_order *order,
     return p ? 0 : -EAGAIN;
 }
 
-/* partial_opened - one of its files is open now. */
+/* partial_opened - notes that one of its files is open. */
 void partial_opened(struct partials *parts, int *at, int fd)
 {
     pthread_mutex_lock(&parts->lock);
@@ -311,7 +312,7 @@ void partial_opened(struct partials *parts, int *at, int fd)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_leave - the Transfer does not use it any more. */
+/* partial_leave - notes that a Transfer does not use it any more. */
 void partial_leave(struct partials *parts, struct partial *p, bool completes)
 {
     pthread_mutex_lock(&parts->lock);
@@ -324,7 +325,7 @@ void partial_leave(struct partials *parts, struct partial *p, bool completes)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_end - it is published, or has failed with `status`; false: it had ended. */
+/* partial_end - ends it, published or failed with `status`; false: it had already ended. */
 bool partial_end(struct partials *parts, struct partial *p, int status)
 {
     pthread_mutex_lock(&parts->lock);
@@ -340,7 +341,7 @@ bool partial_end(struct partials *parts, struct partial *p, int status)
     return first;
 }
 
-/* partial_ended - whether it has, and how. */
+/* partial_ended - it has ended; stores its status. */
 bool partial_ended(struct partials *parts, struct partial *p, int *status)
 {
     pthread_mutex_lock(&parts->lock);
@@ -350,7 +351,7 @@ bool partial_ended(struct partials *parts, struct partial *p, int *status)
     return ended;
 }
 
-/* check - checks one of them; true: the File was written, which must be reported. */
+/* check - checks one partial Replica; true: the File was written, which must be reported. */
 static bool check(struct partials *parts, struct partial *p)
 {
     uint32_t word = replica_load(parts->job->catalog, p->order.file);
@@ -367,7 +368,8 @@ static bool check(struct partials *parts, struct partial *p)
     return !p->condemned && table_written(parts->table, p->order.file);
 }
 
-/* due - an order for one that is to be looked at by a Transfer. */
+/* due - makes an order for a partial Replica that needs a Transfer; returns 1, or 0: it needs
+ * none. */
 static uint32_t due(struct partial *p, bool condemned, struct monarch_order *out)
 {
     uint32_t extent = 0;
@@ -381,8 +383,8 @@ static uint32_t due(struct partial *p, bool condemned, struct monarch_order *out
     return condemned || unfinished;
 }
 
-/* partials_check - ends those whose Files are not staged any more; orders for those that
- * were written meanwhile, whose Transfers will tell Python, or have Extents to complete. */
+/* partials_check - ends those whose Files are not staged any more; returns orders for those that
+ * were written meanwhile, which Transfers report to Python, or that have Extents to complete. */
 uint32_t partials_check(struct partials *parts, struct monarch_order *out, uint32_t max)
 {
     uint32_t n = 0;
@@ -399,7 +401,8 @@ uint32_t partials_check(struct partials *parts, struct monarch_order *out, uint3
     return n;
 }
 
-/* give_up - what it holds of a Tier; 0: it is just being published. */
+/* give_up - gives up a partial Replica; returns its bytes in a Tier, 0: it is just being
+ * published. */
 static uint64_t give_up(struct partials *parts, struct partial *p, uint32_t reason)
 {
     uint64_t held = (uint64_t)p->present * PAGE_BYTES;
@@ -412,8 +415,8 @@ static uint64_t give_up(struct partials *parts, struct partial *p, uint32_t reas
     return held;
 }
 
-/* partial_damaged - Blocks of a Replica are not as they arrived: a partial one is removed, and
- * its File may be staged again; of a READY one Python hears. */
+/* partial_damaged - handles Blocks of a Replica that differ from those that arrived: a partial
+ * Replica is removed, and its File may be staged again; a READY one is reported to Python. */
 void partial_damaged(struct partials *parts, uint32_t file, const struct held *held)
 {
     int64_t large = presence_find(parts->job->flags, file);
@@ -434,9 +437,9 @@ static bool is_in(const struct partial *p, uint32_t tier)
     return p->pieces ? p->files[tier].ino != 0 : p->order.tier == tier;
 }
 
-/* partials_drop - removes partial Replicas from a Tier whose memory is needed,
- * until they have given back so many bytes; their Files are absent for a reason. Returns the
- * bytes: what Transfers still use goes when these end. */
+/* partials_drop - removes partial Replicas from a Tier whose memory is needed, until `bytes` are
+ * freed; their Files are absent for the reason. Returns the freed bytes; a Replica in use is
+ * removed when its Transfers end. */
 uint64_t partials_drop(struct partials *parts, uint32_t tier, uint64_t bytes,
                        uint32_t reason)
 {

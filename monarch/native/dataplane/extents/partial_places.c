@@ -1,14 +1,13 @@
-/* partial_places.c - where the Extents of a large File are that is held in pieces: in the
- * sparse file of a Tier, or in a file of their own in the Pool, which goes as a whole. There
- * are also those that are packed, or will be.
- */
+/* partial_places.c - the places of the Extents of a large File in pieces: the sparse file of a
+ * Tier, or a file per Extent in the Pool, which is removed as a whole. Extents that are packed, or
+ * will be, are in the Pool, too. */
 #include <string.h>
 #include <unistd.h>
 
 #include "dataplane/extents/packed_extents.h"
 #include "dataplane/extents/table.h"
 
-/* partial_set_places - where the Extents of a new one will be, as far as that is known. */
+/* partial_set_places - sets the places of the Extents of a new partial Replica, as far as known. */
 void partial_set_places(struct partials *parts, struct partial *p)
 {
     uint32_t file = p->order.file;
@@ -35,8 +34,8 @@ static bool is_pooled(uint8_t place)
     return place & PLACE_FILE;
 }
 
-/* tell_gone - from here on what programs have looked up and read is looked up again. */
-static void tell_gone(struct partial *p)
+/* invalidate_lookups - makes programs repeat all that they have looked up and read before. */
+static void invalidate_lookups(struct partial *p)
 {
     const uint32_t kinds = PIECES_PACKED | PIECES_STAY;
     _Atomic uint32_t *pieces = (_Atomic uint32_t *)&p->part->pieces;
@@ -44,7 +43,7 @@ static void tell_gone(struct partial *p)
     atomic_store(pieces, (next ? next : 1) | (now & kinds));
 }
 
-/* forget_pages - no Page of an Extent is present. The checksums of Blocks that are known stay. */
+/* forget_pages - clears the Pages of an Extent; known checksums of Blocks stay. */
 static void forget_pages(struct partial *p, uint32_t extent)
 {
     struct extent *e = &p->each[extent];
@@ -58,21 +57,21 @@ static void forget_pages(struct partial *p, uint32_t extent)
     e->present = e->asked = e->extra = 0;
 }
 
-/* partial_hide_extent - no program finds Pages in the file of one Extent any more: the Tier
- * with that file. A program reads the count of `pieces` before it looks for Pages and after
- * it has read: so it must change after the last Page is hidden, and before another file can
- * have the name, without its Pages. */
+/* partial_hide_extent - hides the Pages in the file of one Extent from programs; returns the Tier
+ * of that file. A program reads the count of `pieces` before it looks up Pages and after it has
+ * read them: so the count must change after the last Page is hidden, and before another file,
+ * without these Pages, can have the name. */
 uint32_t partial_hide_extent(struct partial *p, uint32_t extent)
 {
     uint32_t tier = partial_place(p, extent) & ~(uint32_t)PLACE_FILE;
     forget_pages(p, extent);
     partial_set_place(p, extent, PLACE_NONE);
     p->each[extent].removals++;
-    tell_gone(p);
+    invalidate_lookups(p);
     return tier;
 }
 
-/* partial_remove_extent - removes that file. */
+/* partial_remove_extent - removes the file of a hidden Extent. */
 void partial_remove_extent(struct partials *parts, const struct partial *p,
                            uint32_t extent, uint32_t tier)
 {
@@ -88,7 +87,7 @@ static void give_up_file(struct partials *parts, struct partial *p, uint32_t ext
     partial_remove_extent(parts, p, extent, partial_hide_extent(p, extent));
 }
 
-/* partial_give_up_extent - what the Pool has of an Extent is damaged. It takes the lock
+/* partial_give_up_extent - removes the damaged file of an Extent from the Pool. It takes the lock
  * itself. */
 void partial_give_up_extent(struct partials *parts, struct partial *p, uint32_t extent)
 {
@@ -98,8 +97,7 @@ void partial_give_up_extent(struct partials *parts, struct partial *p, uint32_t 
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_leave_places - frees the room of its Extents; its sparse files are removed
- * already. */
+/* partial_leave_places - frees the room of its Extents; its sparse files are already removed. */
 void partial_leave_places(struct partials *parts, struct partial *p)
 {
     for (uint32_t i = 0; i < p->extents && !job_stopping(parts->job); i++) {
@@ -114,8 +112,8 @@ void partial_leave_places(struct partials *parts, struct partial *p)
         extents_forget(parts, p);
 }
 
-/* may_yield - the Pool can do without an Extent. One that is to be packed stays until then,
- * unless its File fails; for fill all do that are not packed. */
+/* may_yield - the Pool can give up an Extent. An Extent to be packed stays until then, unless its
+ * File has failed; for fill, all Extents stay that are not packed. */
 static bool may_yield(struct partials *parts, const struct partial *p, uint32_t extent,
                       bool fill)
 {
@@ -127,8 +125,8 @@ static bool may_yield(struct partials *parts, const struct partial *p, uint32_t 
            atomic_load((_Atomic uint32_t *)&p->part->failures);
 }
 
-/* yield_one - gives up the oldest Extent in the Pool that no Transfer writes to and that may
- * go; false: there is none. */
+/* yield_one - gives up the oldest Extent in the Pool that no Transfer writes to and that may be
+ * given up; false: none. */
 static bool yield_one(struct partials *parts, bool fill)
 {
     struct pooled_extent oldest;
@@ -137,7 +135,7 @@ static bool yield_one(struct partials *parts, bool fill)
         struct partial *p = parts->all[oldest.large];
         if (!p || p->ended || oldest.extent >= p->extents ||
             !is_pooled(partial_place(p, oldest.extent)))
-            continue; /* it has gone */
+            continue; /* already removed */
         if (!may_yield(parts, p, oldest.extent, fill)) {
             ring_push(&parts->pooled, &oldest);
             continue;
@@ -148,8 +146,8 @@ static bool yield_one(struct partials *parts, bool fill)
     return false;
 }
 
-/* hand_rest - gives all Blocks of an Extent of which nobody copies Pages to the thread that
- * listens, as partial_hand() does; false: there are none. */
+/* hand_rest - passes all Blocks of an Extent of which no Page is being copied to the listening
+ * thread, as partial_hand() does; false: none. */
 static bool hand_rest(struct partials *parts, struct partial *p, uint32_t extent)
 {
     const struct claiming how = {.blocks = true};
@@ -173,7 +171,7 @@ static bool hand_rest(struct partials *parts, struct partial *p, uint32_t extent
     return handed;
 }
 
-/* complete_one - has the oldest Extent completed that waits to be packed and that nobody
+/* complete_one - orders the rest of the oldest Extent that waits to be packed and that no Transfer
  * copies: it can leave the Pool after that. */
 static void complete_one(struct partials *parts)
 {
@@ -191,8 +189,8 @@ static void complete_one(struct partials *parts)
     }
 }
 
-/* partial_yield_pool - the Pool has no room for a File that programs wait for. It takes the
- * lock itself. */
+/* partial_yield_pool - makes room in the Pool for a File that programs wait for. It takes the lock
+ * itself. */
 void partial_yield_pool(struct partials *parts)
 {
     if (!parts->count)
@@ -202,7 +200,7 @@ void partial_yield_pool(struct partials *parts)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* take_room - the Tier that has room for an Extent, or the Pool, which makes room. */
+/* take_room - takes room for an Extent in a Tier or in the Pool, which makes room; -1: none. */
 static int take_room(struct partials *parts, const struct partial *p, uint32_t extent,
                      bool fill)
 {
@@ -220,8 +218,8 @@ static int take_room(struct partials *parts, const struct partial *p, uint32_t e
     return tier;
 }
 
-/* partial_has_place - an Extent has room, or gets it now. Without a Pool what has none is
- * the origin's from now on. */
+/* partial_has_place - an Extent has room, or takes it now. If it has none and the Pool cannot take
+ * it, programs read it from the origin from now on. */
 bool partial_has_place(struct partials *parts, struct partial *p, uint32_t extent,
                        bool fill)
 {

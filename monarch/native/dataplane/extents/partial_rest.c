@@ -1,5 +1,5 @@
-/* partial_rest.c - the rest of partial Replicas: a Transfer fetches it for programs that wait for
- * all of a File; fill does, now or when peers have more. */
+/* partial_rest.c - completes partial Replicas: a Transfer copies the rest for programs that wait
+ * for all of a File; fill copies it now, or when peers have more. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 #include "dataplane/extents/replica_state.h"
 #include "dataplane/extents/table.h"
 
-enum { LOOKS_MAX = 1024 }; /* at Extents in one call, most of which may be there */
+enum { LOOKS_MAX = 1024 }; /* Extents in one call, of which most may be present */
 
 static bool lacks(const struct partial *p)
 {
@@ -25,8 +25,8 @@ static bool is_begun(const struct partial *p)
     return is_incomplete(p) && !(p->order.kind & MONARCH_PARTLY);
 }
 
-/* partial_set_stage - whether a Transfer completes it, cannot do so just now, and whether it has ended;
- * under the lock. */
+/* partial_set_stage - sets whether a Transfer completes it, cannot do so just now, and whether it
+ * has ended; under the lock. */
 void partial_set_stage(struct partials *all, struct partial *p, struct stage now)
 {
     uint32_t incomplete = is_incomplete(p), begun = is_begun(p), there = !p->ended;
@@ -41,7 +41,7 @@ void partial_set_stage(struct partials *all, struct partial *p, struct stage now
     atomic_fetch_add(&all->abandoned, p->abandoned - abandoned);
 }
 
-/* partial_count_new - counts one that was just made; under the lock. */
+/* partial_count_new - counts a new one; under the lock. */
 void partial_count_new(struct partials *all, const struct partial *p)
 {
     atomic_fetch_add(&all->unended, 1);
@@ -49,14 +49,14 @@ void partial_count_new(struct partials *all, const struct partial *p)
     atomic_fetch_add(&all->begun, is_begun(p));
 }
 
-/* partial_clear_postponed - fill may go on with it; under the lock. */
+/* partial_clear_postponed - lets fill continue with it; under the lock. */
 void partial_clear_postponed(struct partials *all, struct partial *p)
 {
     partial_set_stage(all, p,
                       (struct stage){p->completing, false, p->ended, p->abandoned});
 }
 
-/* partial_abandon - no peer has what it lacks: fill leaves it as it is until there is
+/* partial_abandon - abandons it, as no peer has the rest: fill leaves it as it is until there is
  * news of peers, or a program requests all of it. */
 void partial_abandon(struct partials *parts, struct partial *p)
 {
@@ -65,7 +65,7 @@ void partial_abandon(struct partials *parts, struct partial *p)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partials_retry - fill may complete all of them again; the caller holds the lock of the
+/* partials_retry - lets fill complete all abandoned ones again; the caller holds the lock of the
  * engine. */
 void partials_retry(struct partials *parts)
 {
@@ -80,8 +80,8 @@ void partials_retry(struct partials *parts)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_postpone - what it lacks cannot be brought just now: peers are asked for as much
- * as they may be. */
+/* partial_postpone - postpones the rest, which cannot be copied just now: peers already have as
+ * many requests as allowed. */
 void partial_postpone(struct partials *parts, struct partial *p)
 {
     pthread_mutex_lock(&parts->lock);
@@ -90,7 +90,7 @@ void partial_postpone(struct partials *parts, struct partial *p)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partial_resume - a peer has given what was requested: fill may go on with the File. */
+/* partial_resume - lets fill continue with a File after a peer has sent the requested Blocks. */
 void partial_resume(struct partials *parts, uint32_t file)
 {
     int64_t large = presence_find(parts->job->flags, file);
@@ -101,27 +101,27 @@ void partial_resume(struct partials *parts, uint32_t file)
     pthread_mutex_unlock(&parts->lock);
 }
 
-/* partials_incomplete - of some Files there is a part, and nobody copies the rest. */
+/* partials_incomplete - some Files are present in part, and no Transfer copies the rest. */
 bool partials_incomplete(const struct partials *parts)
 {
     return parts->count && atomic_load(&parts->incomplete);
 }
 
-/* partials_begun - some of these are not left for the end: fill has begun them. */
+/* partials_begun - fill has begun some of these; they are not left for the end. */
 bool partials_begun(const struct partials *parts)
 {
     return parts->count && atomic_load(&parts->begun);
 }
 
-/* partials_to_complete - how many Files are staged in part and will be completed. */
+/* partials_to_complete - returns the number of partially staged Files that will be completed. */
 uint32_t partials_to_complete(const struct partials *parts)
 {
     return parts->count ? atomic_load(&parts->unended) - atomic_load(&parts->abandoned)
                         : 0;
 }
 
-/* partial_next_incomplete - an order for all that such a File lacks; `begun`: of those that
- * fill has begun. */
+/* partial_next_incomplete - makes an order for the rest of such a File; `begun`: of one that fill
+ * has begun. */
 bool partial_next_incomplete(struct partials *parts, bool begun,
                              struct monarch_order *out)
 {
@@ -142,22 +142,22 @@ bool partial_next_incomplete(struct partials *parts, bool begun,
     return found;
 }
 
-/* may_fetch - peers may be asked for what it lacks, as fill keeps all of it and its room is a file of
- * its own. */
+/* may_fetch - peers may be asked for the missing Pages, as fill keeps all of it in one file of a
+ * Tier. */
 static bool may_fetch(const struct partials *parts, const struct partial *p)
 {
     return p && !p->ended && !p->abandoned && !p->pieces && !p->gathers &&
            p->claims < FETCHED_PAGES_MAX && !table_is_pool(parts->table, p->order.tier);
 }
 
-/* next_large - goes on with the next File. */
+/* next_large - advances to the next File. */
 static void next_large(struct partials *parts)
 {
     parts->fetch_extent = 0;
     parts->fetch_large = (parts->fetch_large + 1) % parts->count;
 }
 
-/* claim_fetch - claims the first Pages of an Extent that a peer is to send; false: there are none. */
+/* claim_fetch - claims the first Pages of an Extent that a peer is to send; false: none. */
 static bool claim_fetch(struct partials *parts, struct partial *p, uint32_t extent,
                         struct monarch_order *out)
 {
@@ -182,8 +182,8 @@ static bool claim_fetch(struct partials *parts, struct partial *p, uint32_t exte
     return true;
 }
 
-/* partial_next_fetch - an order for Pages that fill has a peer send, whatever Transfers of the origin
- * there are: from one File after the other, Extent by Extent. It looks at so many and no more. */
+/* partial_next_fetch - makes an order for Pages that fill requests from a peer, independent of
+ * Transfers of the origin: File by File, Extent by Extent. It checks at most LOOKS_MAX Extents. */
 bool partial_next_fetch(struct partials *parts, struct monarch_order *out)
 {
     bool found = false;
@@ -199,7 +199,8 @@ bool partial_next_fetch(struct partials *parts, struct monarch_order *out)
     return found;
 }
 
-/* incomplete_of - the partial Replica of a File whose rest nobody copies; under the lock. */
+/* incomplete_of - returns the partial Replica of a File if no Transfer copies the rest; under the
+ * lock. */
 static struct partial *incomplete_of(const struct partials *parts, uint32_t file)
 {
     int64_t large = presence_find(parts->job->flags, file);
@@ -207,7 +208,7 @@ static struct partial *incomplete_of(const struct partials *parts, uint32_t file
     return p && lacks(p) ? p : NULL;
 }
 
-/* partial_lacks - the File is staged in part, and nobody copies the rest. */
+/* partial_lacks - the File is staged in part, and no Transfer copies the rest. */
 bool partial_lacks(struct partials *parts, uint32_t file)
 {
     if (!parts->count || !atomic_load(&parts->unended))
@@ -227,7 +228,7 @@ static bool is_to_be_whole(const struct partials *parts, const struct partial *p
            job_awaits(parts->job, p->order.file);
 }
 
-/* partial_wants_whole - the same of a File that may not be staged at all. */
+/* partial_wants_whole - the same for a File that may not be staged at all. */
 bool partial_wants_whole(struct partials *parts, uint32_t file)
 {
     int64_t large = parts->count ? presence_find(parts->job->flags, file) : -1;
@@ -240,7 +241,7 @@ bool partial_wants_whole(struct partials *parts, uint32_t file)
     return found;
 }
 
-/* is_at_rest - no Transfer uses it, and none is on its way. */
+/* is_at_rest - no Transfer uses it, and none is under way. */
 static bool is_at_rest(const struct partial *p)
 {
     bool rests = !p->users && !p->completing;
@@ -249,7 +250,7 @@ static bool is_at_rest(const struct partial *p)
     return rests;
 }
 
-/* may_move - what there is of it is packed, or in the Pool. */
+/* may_move - all its present Extents are packed, or in the Pool. */
 static bool may_move(const struct partial *p)
 {
     bool may = part_pieces(p->part) & PIECES_PACKED;
@@ -282,8 +283,8 @@ static void make_whole(struct partials *parts, struct partial *p)
     }
 }
 
-/* partial_reconsider - a File in pieces that had no room for all of it may have it by now, as
- * others take less than was expected, or have left; under the lock. */
+/* partial_reconsider - allows a File in pieces to be whole if it has room by now, as others take
+ * less than expected, or have left; under the lock. */
 void partial_reconsider(struct partials *parts, struct partial *p)
 {
     if (part_pieces(p->part) & PIECES_STAY && may_move(p) &&
@@ -291,7 +292,7 @@ void partial_reconsider(struct partials *parts, struct partial *p)
         atomic_fetch_and((_Atomic uint32_t *)&p->part->pieces, ~PIECES_STAY);
 }
 
-/* partial_order_rest - an order for the rest of such a File, as demand: a program waits for
+/* partial_order_rest - makes an order for the rest of such a File, as demand: a program waits for
  * all of it. */
 bool partial_order_rest(struct partials *parts, uint32_t file,
                         struct monarch_order *out)
@@ -333,7 +334,7 @@ void partial_wake(struct partials *parts, struct partial *p, uint32_t extent)
     pthread_cond_broadcast(&parts->changed);
 }
 
-/* partial_end_linked - it is published as the file of another job, without checksums. */
+/* partial_end_linked - ends one published as the file of another job, without checksums. */
 void partial_end_linked(struct partials *parts, struct partial *p)
 {
     pthread_mutex_lock(&parts->lock);

@@ -1,16 +1,14 @@
 /* pool.c - the bounded Pool for Files that pass through a node which does not keep them:
  * first in, first out.
  *
- * The room of a Replica counts until nobody can have it open: its state word is changed,
- * its name removed, and it is proved that it is in no use (leaving.c). An
- * open that found the name before and ends after the proof reads the state word again,
- * sees that it has changed, and closes the file. So nothing has to be waited for, and
- * what a program has opened stays as it is.
+ * The room of a Replica counts as used until no program can have it open: its state word is
+ * changed, its name is removed, and its file is proved to be unused (leaving.c). An open that
+ * found the name before and ends after the proof reads the state word again, sees that it has
+ * changed, and closes the file. So no thread has to wait, and opened files stay as they are.
  *
- * A Replica that programs wait for stays until they have opened it: each counts itself
- * in the requests segment. One that was killed leaves its count behind, so that a count
- * is not believed for longer than WAITERS_NS. What hints have read ahead stays until it
- * was opened, too.
+ * A Replica that programs wait for stays until they have opened it: each counts itself in the
+ * requests segment. A killed program leaves its count behind, so a count expires after
+ * WAITERS_NS. Files that hints have read ahead stay until they are opened, too.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +27,8 @@
 
 enum {
     READY_MIN = 1 << 16,
-    AHEAD_PARTS = 8,   /* one part of so many is kept free, so that few Files wait */
-    EVICTIONS_MAX = 8, /* in one call that nobody waits for */
+    AHEAD_PARTS = 8,   /* one of so many parts stays free, so that few Files wait */
+    EVICTIONS_MAX = 8, /* in one call that no program waits for */
 };
 
 static const uint64_t WAITERS_NS = SECOND_NS;
@@ -45,7 +43,7 @@ struct pool {
     struct table *table;
     const struct claims *claims; /* NULL: hints cannot be given */
     uint32_t tier;
-    pthread_mutex_t lock; /* guards the rest; before that of the table */
+    pthread_mutex_t lock; /* guards the rest; taken before that of the table */
     struct ring ready;    /* struct pooled */
     struct leaving leaving;
 };
@@ -57,7 +55,7 @@ static uint64_t capacity_of(struct table *table, uint32_t tier)
     return a.in_service ? a.capacity : 0;
 }
 
-/* pool_new - the Pool of an engine with a table, behind its Tiers. */
+/* pool_new - creates the Pool of an engine with a table, numbered after its Tiers. */
 int pool_new(struct job *job, struct table *table, const struct claims *claims,
              struct pool **out)
 {
@@ -71,7 +69,7 @@ int pool_new(struct job *job, struct table *table, const struct claims *claims,
     p->tier = table->options.tiers;
     pthread_mutex_init(&p->lock, NULL);
     uint64_t most = capacity_of(table, p->tier) / PAGE_BYTES + 1;
-    most = most > READY_MIN ? most : READY_MIN; /* it may get room later */
+    most = most > READY_MIN ? most : READY_MIN; /* it may grow later */
     most = most < table->options.files + 1 ? most : table->options.files + 1;
     if (ring_init(&p->ready, sizeof(struct pooled), (uint32_t)most) ||
         leaving_new(&p->leaving, job, table))
@@ -79,7 +77,7 @@ int pool_new(struct job *job, struct table *table, const struct claims *claims,
     return 0;
 }
 
-/* pool_free - closes what is held; no thread uses the Pool any more. */
+/* pool_free - closes all files; no thread uses the Pool any more. */
 void pool_free(struct pool *p)
 {
     if (!p)
@@ -130,8 +128,8 @@ static int open_replica(const struct pool *p, uint32_t file,
     return file_openat(p->job->tiers[p->tier], name, O_RDONLY | O_NONBLOCK, 0);
 }
 
-/* leave - removes the name of a Replica whose state is still `seen`. Programs that ask
- * meanwhile wait: nobody may begin the File again while its old name is there. */
+/* leave - removes the name of a Replica whose state is still `seen`. Programs that request it
+ * meanwhile wait: no Transfer may begin while the old name exists. */
 static bool leave(const struct pool *p, uint32_t file, uint32_t seen, const char *name)
 {
     const struct job *job = p->job;
@@ -147,14 +145,14 @@ static bool leave(const struct pool *p, uint32_t file, uint32_t seen, const char
     return true;
 }
 
-/* lacks - the node has no descriptor or memory left for a moment: the Replica is well. */
-static bool lacks(int error)
+/* is_shortage - the node is short of descriptors or memory for a moment: the Replica is intact. */
+static bool is_shortage(int error)
 {
     return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
 }
 
-/* evict - programs that ask from now on ask for the File again. False: the Replica was
- * lost or replaced, and somebody else accounts for it. */
+/* evict - evicts a Replica; programs request it again from now on. False: the Replica was lost or
+ * replaced, and another thread accounts for it. */
 static bool evict(struct pool *p, const struct pooled *one)
 {
     const struct job *job = p->job;
@@ -164,7 +162,7 @@ static bool evict(struct pool *p, const struct pooled *one)
     if (fd < 0 || fstat(fd, &st)) {
         if (fd >= 0)
             close(fd);
-        if (lacks(fd))
+        if (is_shortage(fd))
             ring_push(&p->ready, one);
         else
             job->judge(job->judge_of, one->file); /* Python looks for it */
@@ -184,7 +182,7 @@ static bool evict(struct pool *p, const struct pooled *one)
     return true;
 }
 
-/* make_room - evicts the oldest Replicas until so much is free. */
+/* make_room - evicts the oldest Replicas, at most `most`, until `need` bytes are free. */
 static bool make_room(struct pool *p, uint64_t need, uint32_t most)
 {
     uint64_t now = clock_ns();
@@ -205,7 +203,7 @@ static bool make_room(struct pool *p, uint64_t need, uint32_t most)
 
 /* ---- for others -------------------------------------------------------------------- */
 
-/* pool_make_room - evicts the oldest Replicas until so much is free, if that can be. */
+/* pool_make_room - evicts the oldest Replicas until `need` bytes are free, if possible. */
 void pool_make_room(struct pool *p, uint64_t need)
 {
     pthread_mutex_lock(&p->lock);
@@ -221,12 +219,12 @@ void pool_check_held(struct pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* pool_published - a Replica has arrived, and another one may have to leave: some room is
- * made ahead of need. */
+/* pool_published - notes a Replica that has arrived, and may evict another one: some room is freed
+ * ahead of need. */
 void pool_published(struct pool *p, uint32_t file, uint32_t word)
 {
     pthread_mutex_lock(&p->lock);
-    if (p->ready.count == p->ready.capacity) /* of lost ones: they have left already */
+    if (p->ready.count == p->ready.capacity) /* of lost ones, which have left already */
         make_room(p, UINT64_MAX, 1);
     ring_push(&p->ready, &(struct pooled){file, word, clock_ns()});
     make_room(p, capacity_of(p->table, p->tier) / AHEAD_PARTS, EVICTIONS_MAX);

@@ -1,10 +1,10 @@
-/* replica_state.c - the state of a File, which is that of the one Extent of a small File, and the threads
- * that watch it. Extents of large Files: page_bits.c and page_arrivals.c.
+/* replica_state.c - the states of Files, and the threads that watch them. A small File has the
+ * state of its one Extent; Extents of large Files: page_bits.c and page_arrivals.c.
  *
- * Every change of a state word is made here. Programs wait for a state by its futex; a
- * thread that polls sockets cannot. Before it sleeps it arms its watch and looks at the
- * states once more; a thread that stores a state looks for armed watches afterwards.
- * Both steps are sequentially consistent, so that one of the two sees the other.
+ * Every change of a state word is made here. Programs wait for a state by its futex; a thread that
+ * polls sockets cannot. It arms its watch before it sleeps, and then checks the states once more; a
+ * thread that stores a state checks for armed watches afterwards. Both steps are sequentially
+ * consistent, so that one of the two sees the other.
  */
 #include "dataplane/extents/replica_state.h"
 
@@ -38,7 +38,7 @@ static void disarm(struct state_watch *w)
         atomic_fetch_sub(&armed_count, 1);
 }
 
-/* state_watch_remove - after this the poller may be closed. */
+/* state_watch_remove - removes a watch; after this the poller may be closed. */
 void state_watch_remove(struct state_watch *w)
 {
     struct state_watch **at = &watches;
@@ -51,8 +51,7 @@ void state_watch_remove(struct state_watch *w)
     pthread_mutex_unlock(&lock);
 }
 
-/* state_watch_arm - asks for one wake-up at the next change; false: it was armed
- * already. */
+/* state_watch_arm - requests one wake-up at the next change; false: it was already armed. */
 bool state_watch_arm(struct state_watch *w)
 {
     if (atomic_exchange(&w->armed, true))
@@ -82,16 +81,16 @@ void replica_state_wake(_Atomic uint32_t *words, uint32_t file)
     wake_watches(words);
 }
 
-/* replica_watches_wake - wakes the threads that poll: Blocks of a large File have arrived or
+/* replica_watches_wake - wakes the polling threads: Blocks of a large File have arrived or
  * failed. */
 void replica_watches_wake(const struct catalog *cat)
 {
     wake_watches(replica_word(cat, 0));
 }
 
-/* replica_state_change - changes a state word that is still `seen`: a process that reads
- * the new word sees all that was written before it. False: another thread has changed it
- * to what `seen` is now. */
+/* replica_state_change - changes a state word that is still `seen`; a process that reads the new
+ * word sees all that was written before it. False: another thread has changed the word, now in
+ * `seen`. */
 bool replica_state_change(_Atomic uint32_t *words, uint32_t file, uint32_t *seen,
                           uint32_t next, bool wakes)
 {
@@ -103,8 +102,8 @@ bool replica_state_change(_Atomic uint32_t *words, uint32_t file, uint32_t *seen
     return true;
 }
 
-/* replica_state_end - ends the staging of one generation, even if programs do not wait
- * for it just now; replica_state_wake() is due then. False: it has ended already. */
+/* replica_state_end - ends the staging of one generation, even if programs do not wait for it just
+ * now; then the caller calls replica_state_wake(). False: it has already ended. */
 bool replica_state_end(_Atomic uint32_t *words, uint32_t file, uint32_t staging,
                        uint32_t fixed)
 {
@@ -117,8 +116,8 @@ bool replica_state_end(_Atomic uint32_t *words, uint32_t file, uint32_t staging,
     return false;
 }
 
-/* replica_state_set_busy - tells programs not to wait for a File that is being staged,
- * or to wait again. A File that is published at this moment keeps its new state. */
+/* replica_state_set_busy - stops programs from waiting for a File that is being staged, or lets
+ * them wait again. A File that is published at this moment keeps its new state. */
 void replica_state_set_busy(const struct catalog *cat, uint32_t file, bool busy)
 {
     if (file >= cat->file_count)
@@ -142,7 +141,7 @@ void monarch_marks_set(uint8_t *marks, const uint64_t *numbers, const uint8_t *b
                                  memory_order_release);
 }
 
-/* monarch_state_change - see replica_state_change(): 1, or 0 if the word is not `seen`
+/* monarch_state_change - calls replica_state_change(); returns 1, or 0 if the word is not `seen`
  * any more. */
 int monarch_state_change(uint32_t *words, uint32_t file, uint32_t seen, uint32_t next,
                          int wakes)
