@@ -51,7 +51,7 @@ struct eviction {
     struct job *job;
     struct table *table;
     struct packs *packs;         /* NULL: no Tier is packed */
-    const struct claims *claims; /* NULL: hints cannot be given */
+    const struct claims *claims; /* NULL: no hints */
     pthread_mutex_t lock;        /* guards the rest; before those of packs and table */
     uint32_t most;               /* candidates */
     struct candidates oldest[TIERS_MAX];

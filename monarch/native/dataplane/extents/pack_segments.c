@@ -24,7 +24,7 @@ enum {
     SEGMENT_BYTES_MAX = PACK_BYTES_MAX,
     SEGMENT_BYTES_MIN = 16 << 20,
     SEGMENT_BYTES_LRU = 1 << 20, /* the same for a Tier that evicts */
-    SEGMENT_PARTS = 16,          /* a segment of a small Tier is one of so many parts */
+    SEGMENT_PARTS = 16, /* a segment of a small Tier is 1/SEGMENT_PARTS of it */
     SEGMENT_NAME_BYTES = 32,
 };
 

@@ -1,5 +1,4 @@
-/* packs_state.h - the state of pack files, shared by adding, adopting, dropping and compacting
- * them. */
+/* packs_state.h - the state of pack files, for the files that add, adopt, drop and compact them. */
 #ifndef MONARCH_PACKS_STATE_H
 #define MONARCH_PACKS_STATE_H
 
@@ -42,7 +41,7 @@ struct packs {
     uint64_t **digests;         /* per row: of Blocks of an earlier job, or NULL */
     struct ring waiting;        /* struct to_pack */
     uint32_t waiting_extents;   /* of these, Extents of large Files */
-    bool blocked;               /* packing waits until others leave a Tier */
+    bool blocked;               /* packing waits for evictions from a Tier */
     uint32_t blocked_by;        /* a File that waits */
 };
 

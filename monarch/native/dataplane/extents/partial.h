@@ -13,7 +13,7 @@ struct table;
 enum {
     RUNS_MAX = 512, /* of Pages, for one request */
     HELD_MAX = CHUNK_BYTES / BLOCK_BYTES,
-    READ_BESIDE_PARTS = 4, /* at most one extra Page per so many requested ones */
+    READ_BESIDE_PARTS = 4, /* extra Pages: at most a fourth of the requested */
 };
 
 /* monarch_order.tried: all Pages of the Extent are present, and it has to be completed. */

@@ -22,8 +22,7 @@ enum {
     POOLED_MAX = 1 << 16, /* half a TB in the Pool */
 };
 
-/* partials_new - creates the partial Replicas; none without large Files, or if Python makes the
- * orders. */
+/* partials_new - creates the partial Replicas; none without large Files or a table. */
 int partials_new(struct job *job, struct table *table, struct packs *packs,
                  struct partials **out)
 {
@@ -368,8 +367,7 @@ static bool check(struct partials *parts, struct partial *p)
     return !p->condemned && table_written(parts->table, p->order.file);
 }
 
-/* due - makes an order for a partial Replica that needs a Transfer; returns 1, or 0: it needs
- * none. */
+/* due - makes an order for a partial Replica that needs a Transfer; returns 1 if it needs one. */
 static uint32_t due(struct partial *p, bool condemned, struct monarch_order *out)
 {
     uint32_t extent = 0;
@@ -401,8 +399,7 @@ uint32_t partials_check(struct partials *parts, struct monarch_order *out, uint3
     return n;
 }
 
-/* give_up - gives up a partial Replica; returns its bytes in a Tier, 0: it is just being
- * published. */
+/* give_up - gives up a partial Replica; returns its bytes in a Tier, 0: it is being published. */
 static uint64_t give_up(struct partials *parts, struct partial *p, uint32_t reason)
 {
     uint64_t held = (uint64_t)p->present * PAGE_BYTES;

@@ -56,8 +56,8 @@ void partial_clear_postponed(struct partials *all, struct partial *p)
                       (struct stage){p->completing, false, p->ended, p->abandoned});
 }
 
-/* partial_abandon - abandons it, as no peer has the rest: fill leaves it as it is until there is
- * news of peers, or a program requests all of it. */
+/* partial_abandon - abandons it, as no peer has the rest: fill leaves it as it is until peers have
+ * news, or a program requests all of it. */
 void partial_abandon(struct partials *parts, struct partial *p)
 {
     pthread_mutex_lock(&parts->lock);
@@ -199,8 +199,7 @@ bool partial_next_fetch(struct partials *parts, struct monarch_order *out)
     return found;
 }
 
-/* incomplete_of - returns the partial Replica of a File if no Transfer copies the rest; under the
- * lock. */
+/* incomplete_of - returns a partial Replica if no Transfer copies the rest; under the lock. */
 static struct partial *incomplete_of(const struct partials *parts, uint32_t file)
 {
     int64_t large = presence_find(parts->job->flags, file);

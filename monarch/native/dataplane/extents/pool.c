@@ -27,7 +27,7 @@
 
 enum {
     READY_MIN = 1 << 16,
-    AHEAD_PARTS = 8,   /* one of so many parts stays free, so that few Files wait */
+    AHEAD_PARTS = 8,   /* 1/AHEAD_PARTS stays free, so that few Files wait */
     EVICTIONS_MAX = 8, /* in one call that no program waits for */
 };
 
@@ -41,7 +41,7 @@ struct pooled { /* a Replica that is READY */
 struct pool {
     struct job *job;
     struct table *table;
-    const struct claims *claims; /* NULL: hints cannot be given */
+    const struct claims *claims; /* NULL: no hints */
     uint32_t tier;
     pthread_mutex_t lock; /* guards the rest; taken before that of the table */
     struct ring ready;    /* struct pooled */

@@ -1,11 +1,11 @@
-/* staging_table.c - decides for each requested File its Tier, its Source, and whether it has
- * room, without Python.
+/* staging_table.c - selects the Tier and the Source of each requested File, and reserves its room,
+ * without Python.
  *
- * Python writes the rows, one per Extent: a File of several Extents goes by its first.
- * It gives each Tier its capacity, which is the credit that is reserved from here, and
- * says which peers may be asked. A Transfer begins by the compare-and-swap of the state
- * word to STAGING, so that there is one per File; its generation is that of the word,
- * and an order whose generation has passed is dropped when it is to be published.
+ * Python writes the rows, one per Extent; a File of several Extents uses its first row. It also
+ * sets the capacity of each Tier, from which room is reserved here, and the peers that may be
+ * asked. A Transfer begins with a compare-and-swap of the state word to STAGING, so that each File
+ * has one at most; its generation is that of the word. An order whose generation has passed is
+ * dropped instead of published.
  */
 #include "dataplane/extents/table.h"
 
@@ -27,7 +27,7 @@ static uint32_t load_word(const struct table *t, uint32_t file)
     return atomic_load_explicit(&t->words[file], memory_order_acquire);
 }
 
-/* table_uses_pool - a File that no Tier has room for goes through the Pool, whoever asks. */
+/* table_uses_pool - Files without room in any Tier go through the Pool, for every requester. */
 bool table_uses_pool(struct table *t)
 {
     pthread_mutex_lock(&t->lock);
@@ -38,12 +38,12 @@ bool table_uses_pool(struct table *t)
 
 /* ---- the beginning of a Transfer --------------------------------------------------- */
 
-/* POOL_FULL - a File that a program waits for has to go into the Pool, which has no room.
- * MAKES_ROOM - Replicas can leave a Tier for it. */
+/* POOL_FULL - a program waits for a File that has to go into the Pool, which has no room.
+ * MAKES_ROOM - Replicas can be evicted from a Tier for it. */
 enum { NO_TIER = -1, POOL_FULL = -2, MAKES_ROOM = -3 };
 
-/* plain_first - a packed Tier is to hold a File that a program waits for or will open: it
- * gets the plain bytes from the Pool, and the File is packed later. */
+/* plain_first - reserves room in the Pool for a File of a packed Tier that a program waits for or
+ * will open: the program reads the plain bytes there, and the File is packed later. */
 static int plain_first(struct table *t, const struct monarch_order *order, int tier)
 {
     uint32_t file = order->file;
@@ -58,13 +58,13 @@ static int plain_first(struct table *t, const struct monarch_order *order, int t
     return pool;
 }
 
-/* wants_plain - it is not fill that requests the File. */
+/* wants_plain - the File is not requested by fill. */
 static bool wants_plain(const struct monarch_order *order)
 {
     return (order->kind & MONARCH_HINT) || !(order->kind & MONARCH_BACKGROUND);
 }
 
-/* reserve - the Tier, the Pool, NO_TIER, POOL_FULL or MAKES_ROOM. */
+/* reserve - reserves room; returns the Tier, the Pool, NO_TIER, POOL_FULL or MAKES_ROOM. */
 static int reserve(struct table *t, uint32_t file, const struct monarch_order *order,
                    const struct monarch_table_row *row)
 {
@@ -121,7 +121,7 @@ static void count_begun(struct table *t, const struct monarch_order *order,
         t->tally.rehomed_files += order->peer != row->sources[0];
 }
 
-/* begin_word - ABSENT to STAGING; false: another thread was faster. */
+/* begin_word - changes ABSENT to STAGING; false: another thread was faster. */
 static bool begin_word(struct table *t, struct monarch_order *order, uint32_t seen)
 {
     uint32_t next = STATE_BEGIN(seen, order->tier);
@@ -154,7 +154,7 @@ void table_refuse_busy(struct table *t, struct ring *refused, uint32_t file)
     ring_push(refused, &one);
 }
 
-/* table_end_busy - lets programs ask again for Files that were refused long enough. */
+/* table_end_busy - lets programs request Files again that were refused long enough. */
 void table_end_busy(struct table *t, struct ring *refused)
 {
     const struct monarch_rule again = {
@@ -173,8 +173,8 @@ void table_end_busy(struct table *t, struct ring *refused)
     }
 }
 
-/* is_crowded_out - a File that is to be kept has no room as long as frames under way hold some:
- * fill looks at it again. */
+/* is_crowded_out - a File that is to be kept has no room while frames in flight hold some: fill
+ * tries it again. */
 static bool is_crowded_out(struct table *t, uint32_t file)
 {
     const struct monarch_table_row *row = &t->rows[t->options.first[file]];
@@ -230,7 +230,7 @@ static bool may_begin(uint32_t seen, uint32_t kind)
            (STATE_REASON(seen) == REASON_NO_ROOM && (kind & MONARCH_HINT));
 }
 
-/* begin_reserved - begins a File that has room; frees that if another thread was
+/* begin_reserved - begins a File whose room is reserved; frees the room if another thread was
  * faster. */
 static enum monarch_verdict begin_reserved(struct table *t, struct monarch_order *order,
                                            uint32_t seen)
@@ -266,8 +266,8 @@ static enum monarch_verdict begin_large(struct table *t, struct monarch_order *o
     return begin_reserved(t, order, seen);
 }
 
-/* table_begin_partly - begins a large File of which a program requests Blocks, without an
- * order to copy all of it: an enum monarch_verdict. */
+/* table_begin_partly - begins a large File of which a program requests Blocks, without an order to
+ * copy all of it; returns an enum monarch_verdict. */
 int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out)
 {
     uint32_t seen = load_word(t, file);
@@ -283,8 +283,7 @@ int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out
     return verdict;
 }
 
-/* begin_unpacking - begins to decode a File that a packed Tier holds, into the Pool. Fill has
- * nothing to do for it. */
+/* begin_unpacking - begins to decode a packed File into the Pool. For fill it does nothing. */
 static enum monarch_verdict begin_unpacking(struct table *t,
                                             struct monarch_order *order, uint32_t seen)
 {
@@ -300,7 +299,7 @@ static enum monarch_verdict begin_unpacking(struct table *t,
     return begin_reserved(t, order, seen);
 }
 
-/* begin - under the lock, for a File that was seen absent. */
+/* begin - begins a File that was seen absent; under the lock. */
 static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
                                   uint32_t seen)
 {
@@ -337,9 +336,9 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     return begin_reserved(t, order, seen);
 }
 
-/* monarch_table_begin - begins the Transfer of a File that is requested, if it is absent
- * and has room: an enum monarch_verdict. Of the kind, MONARCH_BACKGROUND is set where no
- * program waits for a File because it is large. */
+/* monarch_table_begin - begins the Transfer of a requested File, if it is absent and has room;
+ * returns an enum monarch_verdict. Sets MONARCH_BACKGROUND in the kind if no program waits for a
+ * File because it is large. */
 int monarch_table_begin(struct table *t, uint32_t file, uint32_t kind,
                         struct monarch_order *out)
 {
@@ -362,15 +361,15 @@ int monarch_table_begin(struct table *t, uint32_t file, uint32_t kind,
     return verdict;
 }
 
-/* is_staging - a state word is that of this very Transfer. */
+/* is_staging - a state word belongs to this Transfer. */
 static bool is_staging(const struct monarch_order *order, uint32_t seen)
 {
     return STATE_OF(seen) == REPLICA_STAGING &&
            (seen & STATE_GENERATION) == (order->word & STATE_GENERATION);
 }
 
-/* move_word - lets the state word of a Transfer name another Tier; false: the generation
- * of the order has passed. */
+/* move_word - changes the Tier in the state word of a Transfer; false: the generation of the order
+ * has passed. */
 static bool move_word(struct table *t, const struct monarch_order *order, uint32_t tier)
 {
     uint32_t seen = load_word(t, order->file);
@@ -382,8 +381,8 @@ static bool move_word(struct table *t, const struct monarch_order *order, uint32
     return false;
 }
 
-/* monarch_table_move - what this node reads from the origin it also keeps, if there is
- * room: moves a Transfer from the Pool to a Tier. 1: it has moved. */
+/* monarch_table_move - moves a Transfer from the Pool to a Tier, if that has spare room: this node
+ * also keeps what it reads from the origin. 1: it has moved. */
 int monarch_table_move(struct table *t, struct monarch_order *order)
 {
     uint64_t need = need_of(t, order->file);

@@ -1,5 +1,5 @@
-/* table_control.c - how Python makes a staging table, changes by which it decides, and
- * reads what it has done. */
+/* table_control.c - creates the staging table for Python, changes its plan, peers and capacities,
+ * and returns its counters. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@ static uint64_t row_count(const struct table *t)
     return t->options.files ? t->options.first[t->options.files] : 0;
 }
 
-/* monarch_table_new - a table by whose rows no File goes anywhere, of Tiers without
- * capacity. -EINVAL: too many Tiers or no root; -ENOMEM. */
+/* monarch_table_new - creates a table with Tiers without capacity, whose rows have no destination.
+ * -EINVAL: too many Tiers or no root; -ENOMEM. */
 int monarch_table_new(const struct monarch_table_options *options, struct table **out)
 {
     if (!options->roots || options->tiers >= TIERS_MAX)
@@ -72,8 +72,8 @@ static void promise_all(struct table *t)
     }
 }
 
-/* monarch_table_follow - decides by this plan from now on; what is under way goes on.
- * -EINVAL: too many peers. */
+/* monarch_table_follow - uses this plan from now on; running Transfers continue. -EINVAL: too many
+ * peers. */
 int monarch_table_follow(struct table *t, const struct monarch_plan *plan)
 {
     if (plan->peers > PEERS_MAX)
@@ -88,7 +88,7 @@ int monarch_table_follow(struct table *t, const struct monarch_plan *plan)
     return 0;
 }
 
-/* monarch_table_set_peer - whether a peer may be asked, and whether it is gone. */
+/* monarch_table_set_peer - sets whether a peer may be asked, and whether it is gone. */
 void monarch_table_set_peer(struct table *t, uint32_t peer, uint32_t bits)
 {
     if (peer >= PEERS_MAX)
@@ -98,16 +98,16 @@ void monarch_table_set_peer(struct table *t, uint32_t peer, uint32_t bits)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_publish - what the data plane does with a verified copy, for models of
- * it: 0 or -errno as table_publish(). */
+/* monarch_table_publish - publishes a verified copy as the data plane does, for models of it;
+ * returns 0 or -errno as table_publish(). */
 int monarch_table_publish(struct table *t, const struct monarch_order *order,
                           uint32_t source)
 {
     return table_publish(t, order, STATE_WORD(REPLICA_READY, order->tier, source));
 }
 
-/* monarch_table_offer - offers a Replica of an earlier job: it is verified before the File
- * comes from anywhere. 0: its Tier has no room for it, or would hold it as a frame. */
+/* monarch_table_offer - offers a Replica of an earlier job: it is verified before the File is
+ * copied from elsewhere. 0: its Tier has no room for it, or would hold it as a frame. */
 int monarch_table_offer(struct table *t, uint32_t file, uint32_t tier)
 {
     pthread_mutex_lock(&t->lock);
@@ -123,7 +123,7 @@ int monarch_table_offer(struct table *t, uint32_t file, uint32_t tier)
     return offered;
 }
 
-/* monarch_table_withdraw - offers a Replica no more: its Tier, or -1 if it is not
+/* monarch_table_withdraw - withdraws an offer; returns its Tier, or -1 if the File is not
  * offered. */
 int monarch_table_withdraw(struct table *t, uint32_t file)
 {
@@ -138,7 +138,7 @@ int monarch_table_withdraw(struct table *t, uint32_t file)
     return tier;
 }
 
-/* monarch_table_offers - a copy of what is offered: per File its Tier, plus 1. */
+/* monarch_table_offers - copies the offers: per File its Tier plus 1, or 0. */
 void monarch_table_offers(struct table *t, uint8_t *out)
 {
     pthread_mutex_lock(&t->lock);
@@ -146,7 +146,7 @@ void monarch_table_offers(struct table *t, uint8_t *out)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_remove - releases what a Replica used: its name is gone. */
+/* monarch_table_remove - releases the room of a Replica whose name was removed. */
 void monarch_table_remove(struct table *t, uint32_t file, uint32_t tier)
 {
     pthread_mutex_lock(&t->lock);
@@ -154,7 +154,7 @@ void monarch_table_remove(struct table *t, uint32_t file, uint32_t tier)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_set_capacity - how many bytes of a Tier may be taken. */
+/* monarch_table_set_capacity - sets how many bytes of a Tier may be used. */
 void monarch_table_set_capacity(struct table *t, uint32_t tier, uint64_t bytes)
 {
     pthread_mutex_lock(&t->lock);
@@ -162,7 +162,7 @@ void monarch_table_set_capacity(struct table *t, uint32_t tier, uint64_t bytes)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_shrink - limits a Tier to what it holds and what is reserved now. */
+/* monarch_table_shrink - limits a Tier to its used and reserved bytes. */
 void monarch_table_shrink(struct table *t, uint32_t tier)
 {
     struct monarch_account *a = &t->accounts[tier];
@@ -171,8 +171,8 @@ void monarch_table_shrink(struct table *t, uint32_t tier)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_retire - takes a Tier out of service: 1, or 0 if it is so already. What
- * is reserved comes back as Transfers end; nothing is published into it any more. */
+/* monarch_table_retire - takes a Tier out of service; returns 1, or 0 if it already is.
+ * Reservations are released as Transfers end; nothing is published into the Tier any more. */
 int monarch_table_retire(struct table *t, uint32_t tier)
 {
     struct monarch_account *a = &t->accounts[tier];
@@ -185,7 +185,7 @@ int monarch_table_retire(struct table *t, uint32_t tier)
     return retired;
 }
 
-/* monarch_table_account - a copy of the account of a Tier or of the Pool. */
+/* monarch_table_account - copies the account of a Tier or of the Pool. */
 void monarch_table_account(struct table *t, uint32_t tier, struct monarch_account *out)
 {
     pthread_mutex_lock(&t->lock);
@@ -193,7 +193,7 @@ void monarch_table_account(struct table *t, uint32_t tier, struct monarch_accoun
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_fetched - returns what was fetched from a peer. */
+/* monarch_table_fetched - copies the counts of Files and bytes fetched from a peer. */
 void monarch_table_fetched(struct table *t, uint32_t peer, struct monarch_fetched *out)
 {
     pthread_mutex_lock(&t->lock);
@@ -201,8 +201,8 @@ void monarch_table_fetched(struct table *t, uint32_t peer, struct monarch_fetche
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_spare - the room of the Tiers that kept Files will not need; below 0:
- * they cannot all have room. */
+/* monarch_table_spare - returns the room of the Tiers that kept Files will not need; below 0: they
+ * do not all have room. */
 int64_t monarch_table_spare(struct table *t)
 {
     pthread_mutex_lock(&t->lock);
@@ -211,8 +211,7 @@ int64_t monarch_table_spare(struct table *t)
     return spare;
 }
 
-/* monarch_table_tally - a copy of what has been counted; a running Transfer counts as
- * busy until now. */
+/* monarch_table_tally - copies all counters; a running Transfer counts as busy until now. */
 void monarch_table_tally(struct table *t, struct monarch_tally *out)
 {
     pthread_mutex_lock(&t->lock);
@@ -223,7 +222,7 @@ void monarch_table_tally(struct table *t, struct monarch_tally *out)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_stop - begins nothing any more. */
+/* monarch_table_stop - stops the table: no Transfer begins any more. */
 void monarch_table_stop(struct table *t)
 {
     atomic_store_explicit(&t->stopping, true, memory_order_release);

@@ -1,5 +1,4 @@
-/* table_ends.c - how Transfers end: what is published, what is given back, and what is
- * counted. */
+/* table_ends.c - ends Transfers: publishes Replicas, releases reservations and counts results. */
 #include "dataplane/extents/table.h"
 
 #include <assert.h>
@@ -10,22 +9,22 @@
 #include "dataplane/extents/replica_state.h"
 #include "shared/recency.h"
 
-/* table_count_busy - a Transfer has begun; under the lock. */
+/* table_count_busy - counts a Transfer that begins; under the lock. */
 void table_count_busy(struct table *t)
 {
     if (!t->tally.in_flight++)
         t->busy_since_ns = clock_ns();
 }
 
-/* table_count_idle - one has ended. */
+/* table_count_idle - counts a Transfer that ends; under the lock. */
 void table_count_idle(struct table *t)
 {
     if (--t->tally.in_flight == 0)
         t->tally.busy_ns += clock_ns() - t->busy_since_ns;
 }
 
-/* table_busy - Blocks are being copied or fetched, or are no more: between two Transfers a
- * File of which there is a part is not in flight. */
+/* table_busy - counts a Transfer of Blocks that begins or ends: between two of them, a File staged
+ * in part is not in flight. */
 void table_busy(struct table *t, bool busy)
 {
     pthread_mutex_lock(&t->lock);
@@ -44,7 +43,7 @@ uint64_t table_origin_busy_ns(const struct table *t)
            (t->at_origin ? clock_ns() - t->at_origin_since_ns : 0);
 }
 
-/* table_at_origin - one more Transfer, or one less, runs that may read the origin. */
+/* table_at_origin - counts a Transfer that begins or ends and may read the origin. */
 void table_at_origin(struct table *t, bool begins)
 {
     pthread_mutex_lock(&t->lock);
@@ -62,14 +61,14 @@ bool table_in_blocks(const struct table *t, const struct monarch_order *order)
            table_in_part(t, order->file);
 }
 
-/* table_release - releases what was reserved. */
+/* table_release - releases a reservation. */
 void table_release(struct table *t, uint32_t tier, uint64_t need)
 {
     t->accounts[tier].reserved -= need; /* also of a Tier that is out of service */
 }
 
-/* table_give_up - what an order has reserved; the Extents of a File in pieces have their own
- * room. */
+/* table_give_up - releases the reservation of an order; the Extents of a File in pieces have their
+ * own room. */
 void table_give_up(struct table *t, const struct monarch_order *order)
 {
     if (table_in_pieces(t, order->file))
@@ -94,7 +93,7 @@ void table_count_published(struct table *t, const struct monarch_order *order,
         all->shared_files++;
         all->shared_bytes += bytes;
     } else if (table_in_blocks(t, order)) {
-        all->staged_files++; /* its bytes were counted as they came */
+        all->staged_files++; /* its bytes were counted as they arrived */
     } else if (order->peer != NO_PEER) {
         all->peer_files++;
         all->peer_bytes += bytes;
@@ -142,7 +141,7 @@ int table_publish(struct table *t, const struct monarch_order *order, uint32_t f
     return rc;
 }
 
-/* table_count - adds to what has been counted. */
+/* table_count - adds to the counters. */
 void table_count(struct table *t, const struct monarch_tally *more)
 {
     uint64_t *sums = &t->tally.in_flight;
@@ -156,8 +155,8 @@ void table_count(struct table *t, const struct monarch_tally *more)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_fail_packing - the order to pack a File has failed: it stays in the Pool, as long as
- * it can. */
+/* table_fail_packing - ends a failed order to pack a File, which stays in the Pool as long as it
+ * can. */
 void table_fail_packing(struct table *t, const struct monarch_order *order)
 {
     t->accounts[order->tier].reserved -= table_need(t, order->tier, order->file);
@@ -165,9 +164,9 @@ void table_fail_packing(struct table *t, const struct monarch_order *order)
     table_count_idle(t);
 }
 
-/* monarch_table_fail - makes the File of a Transfer absent for a reason and gives its
- * room back. 0: its generation has passed, and nothing is changed. `promise`: a kept
- * File is to have room again. */
+/* monarch_table_fail - makes the File of a Transfer absent for a reason and frees its room. 0:
+ * its generation has passed, and nothing is changed. `promise`: room is promised again to a
+ * kept File. */
 int monarch_table_fail(struct table *t, const struct monarch_order *order,
                        uint32_t reason, int promise)
 {

@@ -1,9 +1,8 @@
-/* table_evictions.c - which Files may take the room of others in a Tier: those that programs ask for,
- * or will open. Background fill evicts nothing.
- */
+/* table_evictions.c - decides which Files may evict others from a Tier: those that programs request
+ * or will open. Background fill evicts nothing. */
 #include "dataplane/extents/table.h"
 
-/* monarch_table_evict - Replicas leave this Tier for Files that are requested. */
+/* monarch_table_evict - lets requested Files evict Replicas from this Tier. */
 void monarch_table_evict(struct table *t, uint32_t tier)
 {
     pthread_mutex_lock(&t->lock);
@@ -17,7 +16,7 @@ static bool would_fit(const struct table *t, uint32_t tier, uint32_t file)
     return t->evicts[tier] && a->in_service && table_need(t, tier, file) <= a->capacity;
 }
 
-/* table_can_evict - some Tier would have room for the File if others left it. */
+/* table_can_evict - some Tier would have room for the File if others were evicted. */
 bool table_can_evict(const struct table *t, uint32_t file)
 {
     for (uint32_t i = 0; i < t->options.tiers; i++)
@@ -35,8 +34,8 @@ bool table_can_evict_for(struct table *t, uint32_t file)
     return leave;
 }
 
-/* table_evicting_pack - the packed Tier that others leave for the File when it is packed; -1:
- * none. */
+/* table_evicting_pack - returns the packed Tier that evicts others for the File when it is packed;
+ * -1: none. */
 int table_evicting_pack(const struct table *t, uint32_t file)
 {
     for (uint32_t i = 0; i < t->options.tiers; i++)
@@ -50,8 +49,8 @@ static bool is_wanted(const struct monarch_order *order)
     return order->kind & (MONARCH_ASKED | MONARCH_HINT | MONARCH_PARTLY);
 }
 
-/* table_makes_room - others leave a Tier for the File of an order, if it finds no room: this
- * node is to keep it, or no node is. */
+/* table_makes_room - others are evicted from a Tier for the File of an order, if it finds no room:
+ * this node is to keep it, or no node is. */
 bool table_makes_room(const struct table *t, const struct monarch_order *order,
                       uint8_t destination)
 {
@@ -59,9 +58,9 @@ bool table_makes_room(const struct table *t, const struct monarch_order *order,
     return here && is_wanted(order) && table_can_evict(t, order->file);
 }
 
-/* table_large_verdict - a large File has to be in one Tier as a whole, where others can
- * leave it: BEGUN: it may begin. One that is held packed has the room that is free when its
- * Extents come. */
+/* table_large_verdict - returns VERDICT_BEGUN if a large File may begin: in Tiers that evict, it
+ * needs room for all of it in one. A File held packed uses the room that is free when its Extents
+ * arrive. */
 int table_large_verdict(const struct table *t, const struct monarch_order *order)
 {
     uint64_t row = t->options.first[order->file];
@@ -80,13 +79,13 @@ int table_large_verdict(const struct table *t, const struct monarch_order *order
     return is_wanted(order) ? VERDICT_EVICT : VERDICT_PASSED;
 }
 
-/* table_absent_reason - why a File is absent that has found no room. */
+/* table_absent_reason - returns the reason for the absence of a File without room. */
 uint32_t table_absent_reason(const struct table *t, uint32_t file)
 {
     return table_can_evict(t, file) ? REASON_NONE : REASON_NO_ROOM;
 }
 
-/* table_evicts_in - what has to be free in a Tier, if others leave it for a File. */
+/* table_evicts_in - others can be evicted from a Tier for a File, until `need` bytes are free. */
 bool table_evicts_in(struct table *t, uint32_t tier, uint32_t file, uint64_t *need)
 {
     pthread_mutex_lock(&t->lock);
@@ -96,7 +95,7 @@ bool table_evicts_in(struct table *t, uint32_t tier, uint32_t file, uint64_t *ne
     return fits;
 }
 
-/* table_has_free - so much is free in a Tier. */
+/* table_has_free - `need` bytes are free in a Tier. */
 bool table_has_free(struct table *t, uint32_t tier, uint64_t need)
 {
     pthread_mutex_lock(&t->lock);
@@ -113,7 +112,7 @@ void table_set_full(struct table *t, bool stays)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_count_evicted - so many Files have left a Tier to make room. */
+/* table_count_evicted - counts Files that were evicted from a Tier to make room. */
 void table_count_evicted(struct table *t, uint32_t tier, uint64_t files, uint64_t bytes)
 {
     pthread_mutex_lock(&t->lock);

@@ -1,9 +1,9 @@
-/* table_frames.c - what the staging table knows of packed Tiers: which Extents have frames there,
- * and what room these take. A small File is one Extent.
+/* table_frames.c - the frames of packed Tiers in the staging table: which Extents have one, and the
+ * room that it uses. A small File is one Extent.
  *
- * The room of a frame is unknown until the Extent is packed. A Transfer reserves what the ratio
- * of the Tier, set when the job begins, lets expect; when it ends, the room of the frame
- * replaces that.
+ * The room of a frame is unknown until the Extent is packed. A Transfer reserves an estimate from
+ * the ratio of the Tier, set when the job begins; when it ends, the room of the frame replaces
+ * that.
  */
 #include "dataplane/extents/table.h"
 
@@ -15,8 +15,8 @@
 #include "shared/presence.h"
 #include "shared/recency.h"
 
-/* monarch_table_pack - sets that a Tier is packed, and the expected ratio in parts of 1024. So many
- * of its segments have their last pages beside its capacity. */
+/* monarch_table_pack - makes a Tier packed, with the expected ratio in parts of 1024. The last
+ * pages of `last_pages` of its segments are beside its capacity. */
 void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio,
                         uint32_t last_pages)
 {
@@ -26,7 +26,7 @@ void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio,
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_packed - copies which Files are packed: per File its Tier plus 1, or 0. It is called
+/* monarch_table_packed - copies the packed Files: per File its Tier plus 1, or 0. It is called
  * every second and may take long: it holds no lock. */
 void monarch_table_packed(struct table *t, uint8_t *out)
 {
@@ -62,9 +62,8 @@ void table_leave_packed(struct table *t, uint32_t tier)
                 set_packed(t, file, (uint32_t)(row - t->options.first[file]), 0);
 }
 
-/* table_take_packed - exchanges what an order has reserved for the room of its frame. -ENOSPC:
- * the Tier has no room, and the order of a small File has ended; -ENXIO: the Tier is out of
- * service. */
+/* table_take_packed - replaces the reservation of an order by the room of its frame. -ENOSPC: the
+ * Tier has no room, and the order of a small File has ended; -ENXIO: the Tier is out of service. */
 int table_take_packed(struct table *t, const struct monarch_order *order,
                       const struct packed_frame *frame)
 {
@@ -90,7 +89,7 @@ int table_take_packed(struct table *t, const struct monarch_order *order,
     return rc;
 }
 
-/* table_give_packed - the reverse: the frame could not be written. */
+/* table_give_packed - reverts table_take_packed(): the frame could not be written. */
 void table_give_packed(struct table *t, const struct monarch_order *order,
                        const struct packed_frame *frame)
 {
@@ -120,8 +119,9 @@ static void add_frame(struct table *t, const struct monarch_order *order,
         table_set_promised(t, file, false);
 }
 
-/* table_set_packed - the frame of an Extent is in its Tier. -ECANCELED: the generation of the order
- * has passed; -ENXIO: the Tier is out of service. A File that fill has packed is absent, and is decoded when a program opens it. */
+/* table_set_packed - notes the frame of an Extent in its Tier. -ECANCELED: the generation of the
+ * order has passed; -ENXIO: the Tier is out of service. A File packed by fill is absent until it is
+ * decoded. */
 int table_set_packed(struct table *t, const struct monarch_order *order,
                      const struct packed_frame *frame)
 {
@@ -152,7 +152,7 @@ int table_set_packed(struct table *t, const struct monarch_order *order,
     return 0;
 }
 
-/* table_forget_packed - an Extent has no frame any more. */
+/* table_forget_packed - notes that an Extent has no frame any more. */
 void table_forget_packed(struct table *t, uint32_t file, uint32_t extent)
 {
     pthread_mutex_lock(&t->lock);
@@ -161,7 +161,7 @@ void table_forget_packed(struct table *t, uint32_t file, uint32_t extent)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_drop_packed - the frame of an Extent is damaged, or cannot be read. */
+/* table_drop_packed - notes that the frame of an Extent is damaged, or cannot be read. */
 void table_drop_packed(struct table *t, uint32_t file, uint32_t extent)
 {
     pthread_mutex_lock(&t->lock);
@@ -169,8 +169,8 @@ void table_drop_packed(struct table *t, uint32_t file, uint32_t extent)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_evict_packed - the frame of an Extent leaves; a small File is absent for the reason. Returns
- * how many small Files have left. */
+/* table_evict_packed - notes that the frame of an Extent was evicted; a small File is absent for
+ * the reason. Returns how many small Files were evicted. */
 uint32_t table_evict_packed(struct table *t, uint32_t file, uint32_t extent,
                             uint32_t reason)
 {
@@ -182,8 +182,8 @@ uint32_t table_evict_packed(struct table *t, uint32_t file, uint32_t extent,
     return packed && !large;
 }
 
-/* table_adopt_packed - a Tier holds the frame of an Extent from an earlier job, whose room is
- * taken. False: the Extent has a frame, its File is offered plain, or was written. */
+/* table_adopt_packed - notes that a Tier holds the frame of an Extent from an earlier job, whose
+ * room is taken. False: the Extent has a frame, its File is offered plain, or was written. */
 bool table_adopt_packed(struct table *t, const struct monarch_order *order,
                         const struct packed_frame *frame)
 {
@@ -203,7 +203,7 @@ bool table_adopt_packed(struct table *t, const struct monarch_order *order,
 
 /* ---- the room of segments ------------------------------------------------------------- */
 
-/* table_take_room - takes room for frames without a Transfer; false: there is none. */
+/* table_take_room - takes room for frames without a Transfer; false: no room. */
 bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes)
 {
     struct monarch_account *a = &t->accounts[tier];
@@ -222,7 +222,7 @@ void table_give_room(struct table *t, uint32_t tier, uint64_t bytes)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_add_room - counts what frames use beyond what their Extents have taken. */
+/* table_add_room - counts room that frames use beyond that taken by their Extents. */
 void table_add_room(struct table *t, uint32_t tier, uint64_t bytes)
 {
     pthread_mutex_lock(&t->lock);
@@ -230,9 +230,9 @@ void table_add_room(struct table *t, uint32_t tier, uint64_t bytes)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_round_pack - takes a page for a segment that begins, or frees it: the file of a segment
- * has whole pages, and its frames fill the last one in part. The page is one beside the
- * capacity, as long as there are such, else it is reserved. False: no space is free. */
+/* table_round_pack - takes a page for a segment that begins, or frees it: the file of a segment has
+ * whole pages, and its frames fill the last one in part. The page is one beside the capacity while
+ * some are left, else it is reserved. False: no space is free. */
 bool table_round_pack(struct table *t, uint32_t tier, bool rounds)
 {
     struct monarch_account *a = &t->accounts[tier];

@@ -1,4 +1,4 @@
-/* table_packing.c - which Extents in the Pool are to be packed, and for which Tier. */
+/* table_packing.c - selects the Extents in the Pool to be packed, and their Tiers. */
 #include "dataplane/extents/table.h"
 
 #include "dataplane/base/clock.h"
@@ -6,9 +6,9 @@
 
 enum {
     NO_TIER = -1,
-    CROWDED_PARTS = 3, /* packing hurries when this part of the Pool waits for it */
-    DUE_PARTS = 2,     /* Files that wait for it take this part of the Pool at most */
-    SHORT_PARTS = 4,   /* or when less than this part of it is free for Extents */
+    CROWDED_PARTS = 3, /* packing hurries if 1/CROWDED_PARTS of the Pool waits */
+    DUE_PARTS = 2,     /* Files that wait for it take at most 1/DUE_PARTS */
+    SHORT_PARTS = 4,   /* the Pool is short if less than 1/SHORT_PARTS is free */
 };
 
 static const uint64_t CROWDED_NS = 2 * SECOND_NS;
@@ -32,8 +32,8 @@ bool table_is_due(struct table *t, uint32_t file)
     return due;
 }
 
-/* table_pool_is_crowded - Files that are to be packed take much of the Pool, which they must
- * not leave before. */
+/* table_pool_is_crowded - Files that are to be packed, and cannot leave the Pool before, take much
+ * of it. */
 bool table_pool_is_crowded(struct table *t)
 {
     pthread_mutex_lock(&t->lock);
@@ -43,9 +43,9 @@ bool table_pool_is_crowded(struct table *t)
     return crowded;
 }
 
-/* packing_pays - the processor packs a byte in less time than the origin delivers it, as far as is
- * known; or no fill will read what is not packed now: Tiers evict for programs. Otherwise it is
- * cheaper to read a File once more than to take the processors of programs. */
+/* packing_pays - the processor packs a byte in less time than the origin delivers it, as far as
+ * known; or Tiers evict for programs, so that no fill will read later what is not packed now.
+ * Otherwise reading a File again is cheaper than taking processors from programs. */
 static bool packing_pays(const struct table *t)
 {
     const struct monarch_tally *all = &t->tally;
@@ -59,7 +59,7 @@ static bool packing_pays(const struct table *t)
            (double)busy_ns / (double)all->origin_read_bytes;
 }
 
-/* table_packing_pays - the same, for a caller without the lock. */
+/* table_packing_pays - the same for a caller without the lock. */
 bool table_packing_pays(struct table *t)
 {
     pthread_mutex_lock(&t->lock);
@@ -68,17 +68,17 @@ bool table_packing_pays(struct table *t)
     return pays;
 }
 
-/* table_due_fits - so much more of the Pool may be taken by Files that are to be packed. Where
- * packing does not pay it waits for idle processors and may be far behind: a part of the Pool
- * stays for decoded Files. The caller holds the lock. */
+/* table_due_fits - Files that are to be packed may take `need` more bytes of the Pool. If packing
+ * does not pay, it waits for idle processors and may be far behind: then a part of the Pool is kept
+ * for decoded Files. The caller holds the lock. */
 bool table_due_fits(const struct table *t, uint64_t need)
 {
     return packing_pays(t) ||
            DUE_PARTS * (t->due_bytes + need) <= t->accounts[t->options.tiers].capacity;
 }
 
-/* is_to_be_packed - a packed Tier is to hold a small File, and does not yet. The caller holds
- * the lock. */
+/* is_to_be_packed - a packed Tier is to hold a small File, and does not hold it yet. The caller
+ * holds the lock. */
 static bool is_to_be_packed(const struct table *t, uint32_t file)
 {
     uint8_t to = t->rows[table_row(t, file, 0)].destination;
@@ -100,8 +100,8 @@ bool table_packing_is_behind(struct table *t, uint32_t file)
     return behind;
 }
 
-/* table_count_again - a File may be requested again: fill, which may have passed it over, looks
- * at it once more if it is to be packed. */
+/* table_count_again - counts a File that may be requested again: fill, which may have skipped it,
+ * tries it once more if it is to be packed. */
 void table_count_again(struct table *t, uint32_t file)
 {
     pthread_mutex_lock(&t->lock);
@@ -119,8 +119,8 @@ bool table_pool_is_short(struct table *t)
     return is_short;
 }
 
-/* table_packing_tier - returns the packed Tier whose frames this node can use for a File that a peer
- * is requested: where it goes, or will be packed, or another one; -1: none. */
+/* table_packing_tier - returns the packed Tier whose frames this node can use for a File requested
+ * from a peer: its own Tier, the one for which it will be packed, or another one; -1: none. */
 int table_packing_tier(struct table *t, const struct monarch_order *order)
 {
     uint32_t file = order->file;
@@ -139,8 +139,8 @@ int table_packing_tier(struct table *t, const struct monarch_order *order)
 }
 
 /* table_crowded_tier - returns the packed Tier whose room for a small File is reserved for frames
- * that are under way and may turn out smaller; -1: none. Frames that were begun long ago are
- * expected to need all of it. */
+ * in flight that may turn out smaller; -1: none. Frames begun long ago are expected to need all of
+ * it. */
 int table_crowded_tier(const struct table *t, uint32_t file)
 {
     uint64_t now = clock_ns();
@@ -157,8 +157,8 @@ int table_crowded_tier(const struct table *t, uint32_t file)
     return NO_TIER;
 }
 
-/* reserve_frame - returns the packed Tier that has room for a File in the Pool, or -1. One that need
- * not be kept leaves what is promised to others. */
+/* reserve_frame - returns the packed Tier with room for a File in the Pool, and reserves it; -1:
+ * none. A File that need not be kept leaves the room promised to others. */
 static int reserve_frame(struct table *t, uint32_t file)
 {
     uint8_t to = t->rows[table_row(t, file, 0)].destination;
@@ -168,8 +168,8 @@ static int reserve_frame(struct table *t, uint32_t file)
     return table_reserve_packed(t, file);
 }
 
-/* may_have_room - others leave a Tier for a File that found no room, or frames under way hold
- * some of what is for it. */
+/* may_have_room - others can be evicted for a File without room, or frames in flight hold some of
+ * its room. */
 static bool may_have_room(const struct table *t, uint32_t file)
 {
     if (table_can_evict(t, file))
@@ -207,7 +207,7 @@ bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *o
 
 /* ---- Extents of large Files ----------------------------------------------------------- */
 
-/* packing - returns the first Tier with room for an Extent, if it packs it; NO_TIER. */
+/* packing - returns the first Tier with room for an Extent, if it packs that; else NO_TIER. */
 static int packing(const struct table *t, uint32_t file, uint32_t extent)
 {
     uint32_t i = 0;
@@ -228,7 +228,7 @@ int table_extent_packing(struct table *t, uint32_t file, uint32_t extent)
     return tier;
 }
 
-/* table_reserve_frame - the same, and reserves the room that its frame is expected to take. */
+/* table_reserve_frame - does the same and reserves the room that its frame is expected to use. */
 int table_reserve_frame(struct table *t, uint32_t file, uint32_t extent)
 {
     pthread_mutex_lock(&t->lock);

@@ -1,20 +1,20 @@
 /* table_pieces.c - the room of large Files: all of it in one Tier, or Extent by Extent.
  *
- * A File that this node keeps whole, and that one Tier has room for, has its room when it
- * begins. Of any other, each Extent has room when the first of its Blocks is requested: what
- * is kept in a Tier, the rest in the Pool. There are also those that a packed Tier is to hold.
+ * A File that this node keeps whole reserves its room when it begins, if one Tier has that much. In
+ * any other File each Extent takes room when the first of its Blocks is requested: kept Extents in
+ * a Tier, the rest in the Pool. Extents that a packed Tier is to hold are in the Pool, too.
  */
 #include "dataplane/extents/table.h"
 
 #include "shared/presence.h"
 
-/* table_in_pieces - the Extents of a File that is being staged have room one by one. */
+/* table_in_pieces - the Extents of a File that is being staged take room one by one. */
 bool table_in_pieces(const struct table *t, uint32_t file)
 {
     return t->pieces[file / 8] >> file % 8 & 1;
 }
 
-/* table_is_in_pieces - the same without the lock. */
+/* table_is_in_pieces - the same for a caller without the lock. */
 bool table_is_in_pieces(struct table *t, uint32_t file)
 {
     pthread_mutex_lock(&t->lock);
@@ -23,7 +23,7 @@ bool table_is_in_pieces(struct table *t, uint32_t file)
     return pieces;
 }
 
-/* table_set_pieces - whether they have. */
+/* table_set_pieces - sets whether the Extents of a File take room one by one. */
 void table_set_pieces(struct table *t, uint32_t file, bool pieces)
 {
     uint8_t bit = (uint8_t)(1u << file % 8);
@@ -41,7 +41,7 @@ static const struct monarch_table_row *rows_of(const struct table *t, uint32_t f
     return &t->rows[first];
 }
 
-/* extents_for - returns how many Extents of a File have a destination. */
+/* extents_for - returns the number of Extents of a File with this destination. */
 static uint64_t extents_for(const struct table *t, uint32_t file,
                             enum monarch_destination where)
 {
@@ -52,16 +52,16 @@ static uint64_t extents_for(const struct table *t, uint32_t file,
     return sum;
 }
 
-/* is_mapped - programs map the File: they can use nothing but all of it. */
+/* is_mapped - programs map the File: they need all of it. */
 static bool is_mapped(const struct table *t, uint32_t file)
 {
     const _Atomic uint8_t *whole = (const _Atomic uint8_t *)t->flags + t->flags->whole;
     return t->flags->whole && atomic_load_explicit(&whole[file], memory_order_relaxed);
 }
 
-/* table_reserve_large - begins a large File: the Tier that has room for all of it, or any
- * one where its Extents get theirs one by one. -1: it has no room at all. One that a program
- * waits for whole is not packed, if it has room. */
+/* table_reserve_large - begins a large File; returns the Tier that has room for all of it, or any
+ * one if its Extents take room one by one. -1: it has no room at all. One that a program waits for
+ * whole is not packed, if it has room. */
 int table_reserve_large(struct table *t, const struct monarch_order *order)
 {
     uint32_t file = order->file;
@@ -91,9 +91,8 @@ int table_reserve_large(struct table *t, const struct monarch_order *order)
     return 0;
 }
 
-/* table_make_whole - the Tier with room for all of a File in pieces, every one of which this
- * node keeps; -1: there is none but what is promised to others. `takes`: it has this room from
- * now on. */
+/* table_make_whole - returns the Tier with spare room for all of a File in pieces, if this node
+ * keeps every Extent; -1: none, except room promised to others. `takes`: reserves this room. */
 int table_make_whole(struct table *t, uint32_t file, bool takes)
 {
     uint64_t need = footprint(t->options.sizes[file]);
@@ -111,7 +110,7 @@ int table_make_whole(struct table *t, uint32_t file, bool takes)
     return tier;
 }
 
-/* plain_need - what an Extent takes that is not packed. */
+/* plain_need - returns the room of an Extent that is not packed. */
 static uint64_t plain_need(const struct table *t, uint32_t file, uint32_t extent)
 {
     return footprint(extent_bytes(t->options.sizes[file], extent));
@@ -132,7 +131,7 @@ bool table_extent_elsewhere(struct table *t, uint32_t file, uint32_t extent)
     return elsewhere;
 }
 
-/* table_keeps_extent - this node is to keep it. */
+/* table_keeps_extent - this node is to keep the Extent. */
 bool table_keeps_extent(struct table *t, uint32_t file, uint32_t extent)
 {
     pthread_mutex_lock(&t->lock);
@@ -141,8 +140,8 @@ bool table_keeps_extent(struct table *t, uint32_t file, uint32_t extent)
     return keeps;
 }
 
-/* reserve_plain - the fastest Tier with room for an Extent, unless that is one that packs it:
- * it comes into the Pool before. */
+/* reserve_plain - reserves room for an Extent in the fastest Tier that has it, unless that Tier
+ * packs the Extent, which is first stored in the Pool. Returns the Tier, or -1. */
 static int reserve_plain(struct table *t, uint32_t file, uint32_t extent, bool *packs)
 {
     for (uint32_t i = 0; i < t->options.tiers; i++) {
@@ -157,8 +156,8 @@ static int reserve_plain(struct table *t, uint32_t file, uint32_t extent, bool *
     return -1;
 }
 
-/* table_take_extent - takes room for an Extent, which is packed already if only the Pool is
- * asked: the Tier, the Pool if it may, or -1. */
+/* table_take_extent - takes room for an Extent; returns the Tier, the Pool if allowed, or -1. If
+ * only the Pool is allowed, the Extent is already packed. */
 int table_take_extent(struct table *t, uint32_t file, uint32_t extent, unsigned where)
 {
     uint64_t need = plain_need(t, file, extent);
@@ -179,8 +178,8 @@ int table_take_extent(struct table *t, uint32_t file, uint32_t extent, unsigned 
     return tier;
 }
 
-/* table_pool_takes - the Pool would have room for an Extent if it held nothing else. `packs`:
- * a packed Tier holds it, or is to. */
+/* table_pool_takes - an empty Pool would have room for an Extent. `packs`: a packed Tier holds it,
+ * or is to. */
 bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent, bool packs)
 {
     pthread_mutex_lock(&t->lock);
@@ -191,7 +190,7 @@ bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent, bool pack
     return takes;
 }
 
-/* table_give_extent - frees it. */
+/* table_give_extent - frees the room of an Extent. */
 void table_give_extent(struct table *t, uint32_t file, uint32_t extent, uint32_t tier)
 {
     pthread_mutex_lock(&t->lock);

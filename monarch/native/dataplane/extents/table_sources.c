@@ -1,5 +1,5 @@
-/* table_sources.c - reads rows of the staging table: which peers have a File or an Extent, and
- * what of it this node keeps. */
+/* table_sources.c - reads rows of the staging table: the peers to ask for a File or an Extent, and
+ * the room for the part that this node keeps. */
 #include "dataplane/extents/table.h"
 
 #include "dataplane/extents/order.h"
@@ -8,7 +8,7 @@
 enum {
     FRAME_OVERHEAD = 64,
     RATIO_UNIT = 1024,
-    POOL_PARTS = 4, /* a packed File must fit so often into the Pool */
+    POOL_PARTS = 4, /* a packed Extent takes at most 1/POOL_PARTS of the Pool */
 };
 
 static uint32_t root_of(const struct table *t, uint32_t file)
@@ -39,7 +39,7 @@ static bool usable(const struct table *t, uint16_t peer)
     return peer < t->peer_count && (t->peers[peer] & PEER_USABLE);
 }
 
-/* table_choose_source - the first peer that may be asked, else the origin. */
+/* table_choose_source - returns the first peer that may be asked, else the origin. */
 uint32_t table_choose_source(const struct table *t, const struct monarch_table_row *row)
 {
     for (int i = 0; i < SOURCES_MAX && row->sources[i] != NO_SOURCE; i++)
@@ -49,8 +49,8 @@ uint32_t table_choose_source(const struct table *t, const struct monarch_table_r
 }
 
 /* table_may_fill - fill may order this File or Extent: the first node that is alive and may be
- * reading it from the origin can be asked. While it cannot be reached, no other one reads
- * it. `tried` sources are passed over. */
+ * reading it from the origin can be asked. While that one cannot be reached, no other node reads
+ * it. `tried` sources are skipped. */
 bool table_may_fill(const struct table *t, const struct monarch_table_row *row,
                     int tried)
 {
@@ -63,8 +63,8 @@ bool table_may_fill(const struct table *t, const struct monarch_table_row *row,
     return true;
 }
 
-/* table_page_source - sets the peer to ask for the Pages of an order, or NO_PEER. False: fill
- * must not bring them now. */
+/* table_page_source - sets the peer to ask for the Pages of an order, or NO_PEER. False: fill must
+ * not fetch them now. */
 bool table_page_source(struct table *t, struct monarch_order *order)
 {
     uint64_t extent = order_extent(order);
@@ -83,7 +83,7 @@ bool table_page_source(struct table *t, struct monarch_order *order)
     return may;
 }
 
-/* table_count_pages - counts bytes of a large File that were fetched from a peer, or NO_PEER. */
+/* table_count_pages - counts bytes of a large File, fetched from a peer or (NO_PEER) the origin. */
 void table_count_pages(struct table *t, uint32_t peer, uint64_t bytes)
 {
     pthread_mutex_lock(&t->lock);
@@ -96,8 +96,8 @@ void table_count_pages(struct table *t, uint32_t peer, uint64_t bytes)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_packs - the Tier would hold the Extents of the File as frames. One that is larger than an
- * Extent and staged as a whole is never packed. */
+/* table_packs - the Tier would hold the Extents of the File as frames. A File that is larger than
+ * an Extent and staged as a whole is never packed. */
 bool table_packs(const struct table *t, uint32_t tier, uint32_t file)
 {
     uint64_t size = t->options.sizes[file], extent = extent_bytes(size, 0);
@@ -105,7 +105,7 @@ bool table_packs(const struct table *t, uint32_t tier, uint32_t file)
            footprint(extent) <= t->accounts[t->options.tiers].capacity / POOL_PARTS;
 }
 
-/* table_extent_need - what an Extent takes of a Tier, as far as is known. */
+/* table_extent_need - returns the room of an Extent in a Tier, as far as known. */
 uint64_t table_extent_need(const struct table *t, uint32_t tier, uint32_t file,
                            uint32_t extent)
 {
@@ -115,13 +115,13 @@ uint64_t table_extent_need(const struct table *t, uint32_t tier, uint32_t file,
     return FRAME_OVERHEAD + bytes * RATIO_UNIT / t->ratios[tier];
 }
 
-/* table_frame_need - what an order for a frame has reserved. */
+/* table_frame_need - returns the bytes that an order for a frame has reserved. */
 uint64_t table_frame_need(const struct table *t, const struct monarch_order *order)
 {
     return table_extent_need(t, order->tier, order->file, order_extent(order));
 }
 
-/* table_need - what a File that goes into a Tier as a whole takes of it, as far as is known. */
+/* table_need - returns the room in a Tier of a File that is stored as a whole, as far as known. */
 uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file)
 {
     uint64_t size = t->options.sizes[file];
@@ -129,7 +129,7 @@ uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file)
     return plain ? footprint(size) : table_extent_need(t, tier, file, 0);
 }
 
-/* table_kept_need - the room of all Extents of a File that are to be kept. */
+/* table_kept_need - returns the room of all Extents of a File that are to be kept. */
 uint64_t table_kept_need(const struct table *t, uint32_t file)
 {
     uint64_t first = t->options.first[file], sum = 0;
