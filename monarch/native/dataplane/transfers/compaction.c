@@ -1,9 +1,9 @@
-/* compaction.c - frames of Files that were written are forgotten, and segments of which a
- * quarter or more is not needed are emptied: what is left in them is copied into another one.
+/* compaction.c - drops the frames of written Files, and empties segments more than a quarter of
+ * which is dead: their live frames are copied into another segment.
  *
- * It has a thread of its own, which works only while no Transfer runs or waits, one frame at a
- * time. A frame stays at its old place until the copy is whole, so that a reader finds one of
- * them; a reader of the old one that fails looks again (packs_moved()).
+ * A thread of its own copies one frame at a time, only while no Transfer runs or waits. A frame
+ * stays at its old place until the copy is complete, so that readers always find one of them; a
+ * reader that fails at the old place looks again (packs_moved()).
  */
 #include "dataplane/transfers/compaction.h"
 
@@ -20,8 +20,8 @@
 #include "shared/catalog.h"
 
 enum {
-    DEAD_PARTS = 4,         /* a segment is emptied when one part of so many is dead */
-    LOOKED_AT = 1 << 14,    /* Files at once, under the lock */
+    DEAD_PARTS = 4,         /* a segment is emptied when more than 1/4 is dead */
+    LOOKED_AT = 1 << 14,    /* Files or rows scanned at once, under the lock */
     LEAST_BYTES = 64 << 10, /* a smaller segment is not worth it */
 };
 
@@ -31,12 +31,12 @@ struct compaction {
     struct transfers *transfers;
     pthread_t thread;
     pthread_cond_t woken;
-    uint32_t swept;  /* the next File that may have been written */
-    uint32_t victim; /* the segment that is emptied, plus 1; 0: none */
-    uint64_t row;    /* the next frame that may be in it */
+    uint32_t swept;  /* the next File to check */
+    uint32_t victim; /* the segment being emptied, plus 1; 0: none */
+    uint64_t row;    /* the next row to scan for its frames */
 };
 
-/* is_idle - nothing runs and nothing waits, but for what hangs. */
+/* is_idle - no Transfer runs or waits, except for hanging ones. */
 static bool is_idle(struct transfers *ts)
 {
     struct monarch_tally tally;
@@ -49,7 +49,7 @@ static bool is_idle(struct transfers *ts)
 
 /* ---- Files that were written ----------------------------------------------------------- */
 
-/* next_written - the next File that is packed and was written; false: none of these. */
+/* next_written - finds the next packed File that was written; false: none in this scan. */
 static bool next_written(struct compaction *c, uint32_t *file)
 {
     struct transfers *ts = c->transfers;
@@ -83,7 +83,7 @@ static bool is_worth_it(const struct pack_segment *s)
            (s->bytes - s->held) * DEAD_PARTS > s->bytes;
 }
 
-/* choose - finds a segment to empty. Nothing is appended to it any more. */
+/* choose - chooses a segment to empty. Nothing is appended to it any more. */
 static void choose(struct compaction *c)
 {
     struct packs *p = c->transfers->packs;
@@ -104,7 +104,7 @@ static uint64_t rows_of(const struct transfers *ts)
     return ts->table->options.first[ts->job->catalog->file_count];
 }
 
-/* find - the next frame that is in the segment; false: none of these. */
+/* find - finds the next frame in the segment; false: none in this scan. */
 static bool find(struct compaction *c, uint64_t *row, struct unpacking *out)
 {
     struct transfers *ts = c->transfers;
@@ -119,7 +119,7 @@ static bool find(struct compaction *c, uint64_t *row, struct unpacking *out)
     return found && packs_take(ts->packs, *row, out);
 }
 
-/* copy - 0, or -errno: no space is free for the copy, and the frame stays. */
+/* copy - copies a frame into another segment; -errno: no space is free, and the frame stays. */
 static int copy(struct transfers *ts, uint64_t row, const struct unpacking *u,
                 const uint8_t *bytes)
 {
@@ -136,7 +136,7 @@ static int copy(struct transfers *ts, uint64_t row, const struct unpacking *u,
     return rc;
 }
 
-/* move - copies a frame out of the segment; one that is damaged is dropped. */
+/* move - copies a frame out of the segment; a damaged one is dropped. */
 static int move(struct transfers *ts, uint64_t row, const struct unpacking *u)
 {
     uint32_t file = packs_file(ts->packs, row);
@@ -155,7 +155,7 @@ static int move(struct transfers *ts, uint64_t row, const struct unpacking *u)
     return rc;
 }
 
-/* give_up - the segment stays as it is, until another frame of it dies. */
+/* give_up - leaves the segment as it is until another of its frames dies. */
 static void give_up(struct compaction *c)
 {
     struct packs *p = c->transfers->packs;
@@ -165,7 +165,7 @@ static void give_up(struct compaction *c)
     c->victim = 0;
 }
 
-/* end_victim - all frames were looked at: the segment is empty unless it got new frames. */
+/* end_victim - ends the scan of a segment: it is empty now, unless frames were added. */
 static void end_victim(struct compaction *c)
 {
     struct packs *p = c->transfers->packs;
@@ -177,7 +177,7 @@ static void end_victim(struct compaction *c)
     c->victim = 0;
 }
 
-/* step - one frame, or a look at some Files; false: there is nothing to do. */
+/* step - moves one frame, or scans some rows; false: no segment is worth it. */
 static bool step(struct compaction *c)
 {
     struct unpacking u;
@@ -236,8 +236,8 @@ static int init_woken(struct compaction *c)
     return rc;
 }
 
-/* compaction_start - starts the thread, with all signals blocked; under the lock of the
- * engine, among whose threads it counts. */
+/* compaction_start - starts the thread, with all signals blocked; under the lock of the engine,
+ * which counts it among its threads. */
 int compaction_start(struct transfers *ts, struct compaction **out)
 {
     sigset_t all, before;
@@ -260,14 +260,14 @@ int compaction_start(struct transfers *ts, struct compaction **out)
     return 0;
 }
 
-/* compaction_wake - lets the thread see that the engine stops; under its lock. */
+/* compaction_wake - wakes the thread so that it sees the engine stop; under the engine's lock. */
 void compaction_wake(struct compaction *c)
 {
     if (c)
         pthread_cond_signal(&c->woken);
 }
 
-/* compaction_free - the thread has ended, or does so now. */
+/* compaction_free - waits until the thread has ended, and frees it. */
 void compaction_free(struct compaction *c)
 {
     if (!c)

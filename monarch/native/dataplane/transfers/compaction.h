@@ -1,4 +1,4 @@
-/* compaction.h - the thread that gives back what dead frames take of packed Tiers. */
+/* compaction.h - the thread that frees the space of dead frames in packed Tiers. */
 #ifndef MONARCH_COMPACTION_H
 #define MONARCH_COMPACTION_H
 

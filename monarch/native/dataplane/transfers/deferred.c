@@ -1,10 +1,10 @@
-/* deferred.c - Files that fill has fetched plain from peers, for a packed Tier: a thread that
- * copies compresses them.
+/* deferred.c - the queue of Files that fill has fetched plain from peers, for a packed Tier: copy
+ * threads compress them.
  *
- * The thread that receives them serves all its peers, so that none of its Files may wait for a
- * codec. It collects the bytes in a frame as they are, compares them with the seal of the peer,
- * and leaves them here. The File stays staging, and its room reserved. As long as much waits
- * here, fill fetches nothing more. What a program has begun to wait for goes first.
+ * The thread that receives them serves all its peers, so none of its Files may wait for a codec. It
+ * collects the plain bytes in a frame, compares them with the seal of the peer, and queues them
+ * here. The File stays staging, and its space stays reserved. While BYTES_MAX or more are queued,
+ * fill fetches no more. Files that programs wait for go first.
  */
 #include "dataplane/transfers/deferred.h"
 
@@ -13,23 +13,23 @@
 
 #include "dataplane/media/frame.h"
 
-enum { BYTES_MAX = 32 << 20 }; /* that wait, beside what is under way by then */
+enum { BYTES_MAX = 32 << 20 }; /* queued, beside the Files in flight by then */
 
 struct waiting {
     struct waiting *next;
-    struct monarch_order order; /* by which it was fetched */
+    struct monarch_order order; /* of its fetch */
     struct frame *plain;
     bool pushed; /* the scheduler has its order */
 };
 
 struct deferred {
-    pthread_mutex_t lock; /* guards the list; behind that of the Transfers */
+    pthread_mutex_t lock; /* guards the list; taken after that of the Transfers */
     struct waiting *first, **last;
     _Atomic uint64_t bytes;
     _Atomic uint32_t unpushed;
 };
 
-/* deferred_new - nothing waits. */
+/* deferred_new - creates an empty queue. */
 int deferred_new(struct deferred **out)
 {
     struct deferred *d = calloc(1, sizeof(*d));
@@ -41,7 +41,7 @@ int deferred_new(struct deferred **out)
     return 0;
 }
 
-/* deferred_free - drops what waits; no thread uses it any more. */
+/* deferred_free - frees the queue and its Files; no thread uses it any more. */
 void deferred_free(struct deferred *d)
 {
     while (d && d->first) {
@@ -53,7 +53,7 @@ void deferred_free(struct deferred *d)
     free(d);
 }
 
-/* deferred_add - keeps the bytes of a File that has arrived, instead of publishing it. */
+/* deferred_add - queues the plain bytes of a received File, instead of publishing it. */
 int deferred_add(struct transfers *ts, struct transfer *t)
 {
     struct deferred *d = ts->deferred;
@@ -72,19 +72,19 @@ int deferred_add(struct transfers *ts, struct transfer *t)
     return 0;
 }
 
-/* deferred_has_pending - some File is queued that no thread has taken. */
+/* deferred_has_pending - a queued File has no order yet. */
 bool deferred_has_pending(const struct transfers *ts)
 {
     return ts->deferred && atomic_load(&ts->deferred->unpushed);
 }
 
-/* deferred_is_behind - so much waits that fill is to fetch no more. */
+/* deferred_is_behind - so much is queued that fill must not fetch more. */
 bool deferred_is_behind(const struct transfers *ts)
 {
     return ts->deferred && atomic_load(&ts->deferred->bytes) >= BYTES_MAX;
 }
 
-/* next - the File that has waited longest, or the first that a program waits for. */
+/* next - returns the oldest File without an order, or the oldest that a program waits for. */
 static struct waiting *next(const struct transfers *ts, bool awaited)
 {
     struct waiting *w = ts->deferred->first;
@@ -93,8 +93,8 @@ static struct waiting *next(const struct transfers *ts, bool awaited)
     return w;
 }
 
-/* deferred_next - the order to compress the next File, as demand if it is to be `awaited`;
- * false: there is none. */
+/* deferred_next - makes the order to compress the next File, with `awaited` the next one that a
+ * program waits for, as demand; false: none. */
 bool deferred_next(struct transfers *ts, bool awaited, struct monarch_order *out)
 {
     struct deferred *d = ts->deferred;
@@ -112,7 +112,7 @@ bool deferred_next(struct transfers *ts, bool awaited, struct monarch_order *out
     return w != NULL;
 }
 
-/* deferred_take - the bytes of a File whose turn it is; NULL: there are none. */
+/* deferred_take - removes the plain bytes of an order from the queue; NULL: none. */
 struct frame *deferred_take(struct transfers *ts, const struct monarch_order *order)
 {
     struct deferred *d = ts->deferred;
@@ -134,7 +134,7 @@ struct frame *deferred_take(struct transfers *ts, const struct monarch_order *or
     return plain;
 }
 
-/* deferred_done - the bytes of a File do not wait any more. */
+/* deferred_done - no longer counts the bytes of a File as queued. */
 void deferred_done(struct transfers *ts, const struct frame *plain)
 {
     atomic_fetch_sub(&ts->deferred->bytes, plain->plain);

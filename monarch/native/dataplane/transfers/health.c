@@ -1,9 +1,9 @@
-/* health.c - whether the origin of each root still answers.
+/* health.c - detects roots whose origin does not answer.
  *
- * A call on a file system that does not answer never returns and cannot be interrupted.
- * Where all threads of a root are in such calls, the Files of the root are marked busy:
- * programs that wait for them open the origin at once. The Transfers go on, and their
- * results are published if the calls return.
+ * A call on a file system that does not answer never returns and cannot be interrupted. When all
+ * threads of a root are in such calls, the Files of the root are marked busy: programs that wait
+ * for them open the origin at once. The Transfers go on, and their results are published if the
+ * calls return.
  */
 #include "dataplane/transfers/transfers.h"
 
@@ -12,7 +12,7 @@
 
 /* A root is silent after twice the time of its slowest step, within these limits. */
 static const uint64_t SILENT_NS = SECOND_NS, SILENT_MAX_NS = 4 * SECOND_NS;
-/* A read takes up to this, so that programs and peers that wait see progress. */
+/* A read should end in this time, so that waiting programs and peers see progress. */
 static const uint64_t PIECE_NS = SECOND_NS / 4;
 /* The least latency for which requests are widened. */
 static const uint64_t LATENCY_NS = SECOND_NS / 10000;
@@ -20,7 +20,7 @@ static const uint64_t LATENCY_NS = SECOND_NS / 10000;
 enum {
     PIECE_MIN = 64 << 10,
     SMALL_BYTES = 16 << 10,  /* of a read that measures the latency */
-    PIECE_FIRST = 256 << 10, /* of an origin whose rate is not known */
+    PIECE_FIRST = 256 << 10, /* while the rate of the origin is unknown */
     PIECE_MAX = READ_CHUNKS_MAX * CHUNK_BYTES,
 };
 
@@ -38,8 +38,8 @@ void health_note_step(struct transfers *ts, struct transfer *t)
     atomic_store_explicit(&q->progress_ns, now, memory_order_relaxed);
 }
 
-/* health_note_wait - the Transfer waits for others, or for peers, or goes on: whether the
- * origin answers, only those show that read it. */
+/* health_note_wait - notes that a Transfer begins or ends a wait for others or peers: only
+ * Transfers that read the origin show whether it answers. */
 void health_note_wait(struct transfer *t, bool waits)
 {
     atomic_store_explicit(&t->turn.moved_ns, clock_ns(), memory_order_relaxed);
@@ -53,15 +53,15 @@ static uint32_t piece_of(const struct root_queue *q)
     return piece ? piece : PIECE_FIRST;
 }
 
-/* health_piece - how many of the next n bytes to read at once: few from a slow origin,
- * so that each piece shows progress. */
+/* health_piece - returns how many of the next n bytes to read at once: few from a slow origin, so
+ * that each piece shows progress. */
 size_t health_piece(const struct transfers *ts, const struct transfer *t, size_t n)
 {
     uint32_t piece = piece_of(&ts->roots[t->turn.queue]);
     return n < piece ? n : piece;
 }
 
-/* average - moves a value by an eighth of the difference. */
+/* average - moves a value by an eighth of the difference to a new one. */
 static void average(_Atomic uint64_t *value, uint64_t now)
 {
     uint64_t before = atomic_load_explicit(value, memory_order_relaxed);
@@ -69,8 +69,8 @@ static void average(_Atomic uint64_t *value, uint64_t now)
                           memory_order_relaxed);
 }
 
-/* note_cost - what a read of n bytes has cost: small ones tell the latency of the origin, large
- * ones its rate. */
+/* note_cost - notes the duration of a read of n bytes: small reads measure the latency of the
+ * origin, large ones its rate. */
 static void note_cost(struct root_queue *q, size_t n, uint64_t ns)
 {
     uint64_t pages = (n + PAGE_BYTES - 1) / PAGE_BYTES;
@@ -82,8 +82,8 @@ static void note_cost(struct root_queue *q, size_t n, uint64_t ns)
         average(&q->latency_ns, ns > bytes_ns ? ns - bytes_ns : 1);
 }
 
-/* health_widest - to how many Pages, a power of two, a request of the origin of a root may be
- * widened so that it costs its reader a quarter more at most; 1 where requests cost little. */
+/* health_widest - returns to how many Pages (a power of two) a request of a root's origin may be
+ * widened for at most a quarter more time; 1 where requests cost little. */
 uint32_t health_widest(const struct transfers *ts, uint32_t root)
 {
     const struct root_queue *q = &ts->roots[root];
@@ -96,8 +96,8 @@ uint32_t health_widest(const struct transfers *ts, uint32_t root)
     return widest;
 }
 
-/* health_note_piece - notes how long a read of n bytes took: the next ones are smaller if
- * that was long, and larger if the origin would give twice as much in time. */
+/* health_note_piece - notes the duration of a read of n bytes: the next ones are smaller if it was
+ * long, and larger if the origin would deliver twice as much in PIECE_NS. */
 void health_note_piece(struct transfers *ts, const struct transfer *t, size_t n,
                        uint64_t ns)
 {
@@ -131,7 +131,7 @@ static bool hangs(const struct root_queue *q, const struct transfer *t, uint64_t
     return t->turn.running && !waits(t) && moved + silence_max(q) < now;
 }
 
-/* set_busy - tells programs not to wait for Files of this root, or to wait again. */
+/* set_busy - marks the Files of a root with orders busy, so that no program waits, or not busy. */
 static void set_busy(struct transfers *ts, uint32_t root, bool busy)
 {
     const struct root_queue *q = &ts->roots[root];
@@ -163,7 +163,7 @@ static void set_lost(struct transfers *ts, uint32_t root, uint64_t now)
     }
 }
 
-/* is_silent - all threads of a root hang, but those that wait for others. */
+/* is_silent - all threads of a root hang, except those that wait for others. */
 static bool is_silent(const struct transfers *ts, uint32_t root, uint64_t now)
 {
     const struct root_queue *q = &ts->roots[root];
@@ -234,8 +234,8 @@ void health_check(struct transfers *ts)
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* health_check_stalled - the same at once if an origin does not answer: programs are to
- * know when it does again. */
+/* health_check_stalled - updates the state at once while an origin does not answer, so that
+ * programs soon know when it does again. */
 void health_check_stalled(struct transfers *ts)
 {
     pthread_mutex_lock(&ts->lock);

@@ -1,15 +1,15 @@
 /* idle_packing.c - threads at SCHED_IDLE that compress pieces of frames.
  *
- * The kernel runs such a thread only while a processor has nothing else to do. That holds within one
- * group of the scheduler: where the session of each program is a group (sched(7), autogroup), half of
- * a processor would still be theirs. So a thread also rests after a piece for which it had to wait
- * for a processor, longer each time, and less again when processors are idle meanwhile.
+ * The kernel runs such a thread only while a processor is idle, but only within one group of the
+ * scheduler: where each session is a group (sched(7), autogroup), these threads would still get
+ * half of a processor. So a thread also rests after a piece that had to wait for a processor:
+ * longer each time, and shorter again when processors were idle meanwhile.
  *
  * An ordinary user cannot raise the priority of a thread again. So these threads take no lock and
  * allocate nothing: they get a piece through a slot, with its coder and its memory, and a thread of
- * normal priority waits for the result. When a program needs the File meanwhile, the waiting thread
- * abandons the slot and compresses the piece itself. An abandoned slot is free again when its thread
- * has finished.
+ * normal priority waits for the result. If a program needs the File meanwhile, the waiting thread
+ * abandons the slot and compresses the piece itself. An abandoned slot is free again when its
+ * thread has finished.
  */
 #include "dataplane/transfers/idle_packing.h"
 
@@ -28,28 +28,27 @@
 
 enum {
     THREADS_MAX_IDLE = 16,
-    SLOTS_EACH = 2, /* for each thread: one is compressed, one waits */
+    SLOTS_EACH = 2, /* per thread: one being compressed, one waiting */
     SLOTS_MAX = SLOTS_EACH * THREADS_MAX_IDLE,
     LOWEST_NICE = 19,
-    HURRY_MS = 5,   /* how often the waiting thread asks whether to hurry */
-    JOIN_MS = 200,  /* threads that do not get to end in this time are left alone */
-    REST_MAX = 64,  /* times the processor time of a piece */
-    IDLE_PART = 10, /* of a processor, at least, that is idle for one part of so many */
-    SLICE_MS =
-        100,     /* how often a thread that rests looks for idle processors, at most; */
-    SLICES = 16, /* at most so often in a rest */
+    HURRY_MS = 5,    /* how often the waiting thread checks whether to hurry */
+    JOIN_MS = 200,   /* threads that do not end in this time are left alone */
+    REST_MAX = 64,   /* times the processor time of a piece */
+    IDLE_PART = 10,  /* idle for 1/10 of a rest: the next one is shorter */
+    SLICE_MS = 100,  /* least time between checks for idle processors in a rest */
+    SLICES = 16,     /* most checks in a rest */
     STAT_FIELDS = 5, /* of /proc/stat: user, nice, system, idle, iowait */
     STAT_IDLE = 3,
     LINE_BYTES = 256,
 };
 
-/* A slot goes from one to the next state by compare-and-swap. */
+/* The state of a slot changes by compare-and-swap. */
 enum slot_state {
     SLOT_FREE,
     SLOT_OWNED, /* by the thread that fills it or reads its result */
     SLOT_FILLED,
     SLOT_RUNNING,
-    SLOT_ABANDONED, /* the same, and nobody waits for the result */
+    SLOT_ABANDONED, /* the same, but no thread waits for the result */
     SLOT_DONE,
 };
 
@@ -100,7 +99,7 @@ static void wake_on(_Atomic uint32_t *word, int count)
 
 /* ---- the threads ------------------------------------------------------------------------- */
 
-/* compress - a slot that this thread has taken. */
+/* compress - compresses the piece of a slot that this thread has taken. */
 static void compress(struct idle_slot *s)
 {
     uint64_t began = clock_cpu_ns();
@@ -113,7 +112,8 @@ static void compress(struct idle_slot *s)
         atomic_store(&s->state, SLOT_FREE);
 }
 
-/* compress_next - the next slot that is filled; the processor time it took, 0: there is none. */
+/* compress_next - compresses the next filled slot; returns its processor time, 0: none is
+ * filled. */
 static uint64_t compress_next(struct idle_packing *p)
 {
     uint64_t began = clock_cpu_ns();
@@ -126,7 +126,7 @@ static uint64_t compress_next(struct idle_packing *p)
     return 0;
 }
 
-/* read_line - the first line of a file of the kernel, from its first number on; NULL: none. */
+/* read_line - reads the first line of a kernel file, from its first number on; NULL: unreadable. */
 static const char *read_line(const char *path, char line[LINE_BYTES])
 {
     int fd = file_openat(AT_FDCWD, path, O_RDONLY, 0);
@@ -139,7 +139,7 @@ static const char *read_line(const char *path, char line[LINE_BYTES])
     return line + strcspn(line, "0123456789");
 }
 
-/* idle_ns - the time for which all processors have been idle, added up; 0: not known. */
+/* idle_ns - returns the idle time of all processors, added up; 0: unknown. */
 static uint64_t idle_ns(void)
 {
     char line[LINE_BYTES];
@@ -154,7 +154,7 @@ static uint64_t idle_ns(void)
     return ticks * (SECOND_NS / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
-/* waited_ns - for how long this thread has waited for a processor; 0: not known. */
+/* waited_ns - returns how long this thread has waited for a processor; 0: unknown. */
 static uint64_t waited_ns(void)
 {
     char line[LINE_BYTES], *end;
@@ -165,7 +165,7 @@ static uint64_t waited_ns(void)
     return strtoull(end, NULL, 10);
 }
 
-/* rest_slice - how long to sleep before looking again whether processors are idle. */
+/* rest_slice - returns how long to sleep before the next check for idle processors. */
 static uint64_t rest_slice(uint64_t left_ns, uint64_t rest_ns)
 {
     uint64_t slice = rest_ns / SLICES;
@@ -173,8 +173,8 @@ static uint64_t rest_slice(uint64_t left_ns, uint64_t rest_ns)
     return slice < left_ns ? slice : left_ns;
 }
 
-/* rest_for - sleeps until processors are idle, the end, or for a time. Returns how often to rest after
- * the next piece: less if processors have been idle meanwhile. */
+/* rest_for - sleeps for `rest` times the time of a piece, or until processors are idle or the
+ * threads end. Returns the factor for the next piece: less if processors were idle meanwhile. */
 static uint32_t rest_for(struct idle_packing *p, uint32_t rest, uint64_t cpu_ns)
 {
     uint64_t whole = rest * cpu_ns, idle = 0, slice;
@@ -191,8 +191,8 @@ static uint32_t rest_for(struct idle_packing *p, uint32_t rest, uint64_t cpu_ns)
     return idle >= whole / IDLE_PART ? rest / 2 : rest;
 }
 
-/* next_rest - how many times the time of a piece to rest after it: more than before if it had to wait
- * for a quarter of that. */
+/* next_rest - returns by what factor of its processor time to rest after a piece: more than before
+ * if it waited for more than a quarter of that time. */
 static uint32_t next_rest(uint32_t rest, uint64_t waited, uint64_t cpu_ns)
 {
     if (waited <= cpu_ns / 4 || cpu_ns < MS_NS)
@@ -229,7 +229,7 @@ static void *work(void *packing)
     return NULL;
 }
 
-/* thread_count - one for each processor. */
+/* thread_count - returns one thread for each processor, at most THREADS_MAX_IDLE. */
 static uint32_t thread_count(void)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -258,7 +258,7 @@ static int start(struct idle_packing *p)
     return p->count ? 0 : -rc;
 }
 
-/* idle_packing_new - starts the threads. The memory of a slot is used from its first piece on. */
+/* idle_packing_new - starts the threads. A slot's memory is first touched by its first piece. */
 int idle_packing_new(struct idle_packing **out)
 {
     struct idle_packing *p = calloc(1, sizeof(*p));
@@ -279,8 +279,8 @@ int idle_packing_new(struct idle_packing **out)
     return rc;
 }
 
-/* idle_packing_free - ends the threads. One that gets no processor to end its piece is left alone: it
- * uses nothing but this memory. */
+/* idle_packing_free - ends the threads. A thread that gets no processor in time to end its piece is
+ * left alone: it uses only this memory. */
 void idle_packing_free(struct idle_packing *p)
 {
     struct timespec until;
@@ -308,7 +308,7 @@ uint32_t idle_packing_threads(const struct idle_packing *p)
 
 /* ---- the thread that waits --------------------------------------------------------------- */
 
-/* take_free - a free slot; NULL: there is none. */
+/* take_free - takes a free slot; NULL: none. */
 static struct idle_slot *take_free(struct idle_packing *p)
 {
     for (uint32_t i = 0; i < p->slot_count; i++) {
@@ -348,7 +348,7 @@ static void fill(struct idle_packing *p, struct idle_slot *s, struct coder *code
 
 enum waited { WAITED_DONE, WAITED_UNBEGUN, WAITED_ABANDONED };
 
-/* await - waits for the result of a slot until the piece is needed at once. */
+/* await - waits for the result of a slot, or until the piece is needed at once. */
 static enum waited await(struct idle_slot *s, const struct idle_piece *piece)
 {
     const struct timespec most = {.tv_nsec = HURRY_MS * (long)MS_NS};
@@ -367,8 +367,8 @@ static enum waited await(struct idle_slot *s, const struct idle_piece *piece)
 }
 
 /* idle_packing_run - compresses a piece of at most PIECE_BYTES into `out` when a processor is idle.
- * False: the piece is needed at once: the caller compresses it. The coder is
- * NULL then if a thread still uses it. */
+ * False: the piece is needed at once and the caller compresses it; `*coder` is then NULL if a
+ * thread still uses it. */
 bool idle_packing_run(struct idle_packing *p, struct coder **coder,
                       const struct idle_piece *piece, void *out,
                       struct idle_result *result)

@@ -1,4 +1,4 @@
-/* idle_packing.h - compresses pieces of frames with what programs leave of the processors. */
+/* idle_packing.h - compresses pieces of frames on idle processors. */
 #ifndef MONARCH_IDLE_PACKING_H
 #define MONARCH_IDLE_PACKING_H
 
@@ -9,7 +9,7 @@
 struct coder;
 struct idle_packing;
 
-/* Whether to stop waiting for a piece; asked every few milliseconds. */
+/* Returns whether to stop waiting for a piece; called every few milliseconds. */
 typedef bool idle_hurries(void *of);
 
 struct idle_piece { /* to be compressed */
@@ -21,7 +21,7 @@ struct idle_piece { /* to be compressed */
 
 struct idle_result {
     int64_t packed;  /* see monarch_coder_pack() */
-    uint64_t cpu_ns; /* that it took */
+    uint64_t cpu_ns; /* processor time */
 };
 
 int idle_packing_new(struct idle_packing **out);

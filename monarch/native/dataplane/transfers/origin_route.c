@@ -1,5 +1,5 @@
-/* origin_route.c - the Source "origin" for whole Files, and the check of Replicas that an earlier job has
- * left. */
+/* origin_route.c - the Source "origin" for whole Files, and the check of Replicas of an earlier
+ * job. */
 #include "dataplane/transfers/transfer.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
-/* A read that takes longer is not followed by one as large. */
+/* After a longer read, the next one is a single chunk. */
 static const uint64_t READ_NS_MAX = SECOND_NS / 4;
 
 /* open_origin - opens the origin, and creates the Replica or the frame. */
@@ -30,8 +30,8 @@ static int open_retained(struct transfers *ts, struct transfer *t, uint8_t *buff
     return replica_file_adopt(t, ts->job->euid);
 }
 
-/* end_extent - stores checksum and seal of an Extent; an adopted Replica must have the
- * checksum that the earlier job has stored. */
+/* end_extent - stores checksum and seal of an Extent; an adopted Replica must have the checksum
+ * that the earlier job has stored. */
 static int end_extent(struct transfers *ts, struct transfer *t)
 {
     int rc = sum_end(&t->sum);
@@ -44,9 +44,9 @@ static int end_extent(struct transfers *ts, struct transfer *t)
     return rc;
 }
 
-/* transfer_note_read - notes how long the read of whole chunks took. For a program that waits the
- * next read is larger while these are fast: the larger, the fewer requests, but what takes
- * long would look like an origin that does not answer. */
+/* transfer_note_read - notes the duration of a read of whole chunks. While reads for a waiting
+ * program are fast, the next one is larger, which saves requests; a long read would look like an
+ * origin that does not answer. */
 void transfer_note_read(struct transfers *ts, struct transfer *t, uint64_t ns,
                         uint32_t chunks)
 {
@@ -60,8 +60,8 @@ void transfer_note_read(struct transfers *ts, struct transfer *t, uint64_t ns,
         t->read.chunks *= 2;
 }
 
-/* read_chunks - reads up to n bytes, `want` of which are enough; the number of bytes
- * read, or -errno. */
+/* read_chunks - reads up to n bytes, `want` of which are enough; returns the number of bytes read,
+ * or -errno. */
 static ssize_t read_chunks(struct transfers *ts, struct transfer *t, uint8_t *buffer,
                            size_t n, size_t want)
 {
@@ -78,7 +78,7 @@ static ssize_t read_chunks(struct transfers *ts, struct transfer *t, uint8_t *bu
             return n_read;
         got += (size_t)n_read;
         now = clock_ns();
-        if (!transfer_adopts(t)) /* that is no read of the origin */
+        if (!transfer_adopts(t)) /* else it is no read of the origin */
             health_note_piece(ts, t, (size_t)n_read, now - before);
         if (piece < n)
             health_note_step(ts, t);
@@ -106,7 +106,7 @@ int transfer_add(struct transfers *ts, struct transfer *t, const uint8_t *bytes,
                : 0;
 }
 
-/* next_bytes - what to read next: it ends at a multiple of its size. */
+/* next_bytes - returns how many bytes to read next: they end at a multiple of their number. */
 static size_t next_bytes(const struct transfer *t)
 {
     uint64_t left = t->original.size - t->read.offset,
@@ -151,7 +151,7 @@ static int read_next(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return 0;
 }
 
-/* transfer_write - writes what was read, and adds it to checksum and seal. */
+/* transfer_write - writes the piece that was read, and adds it to checksum and seal. */
 int transfer_write(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     int rc = 0;
@@ -166,7 +166,7 @@ int transfer_write(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return rc || t->read.offset == t->original.size ? rc : STEP_MORE;
 }
 
-/* end_empty - an empty File has one Extent, too. */
+/* end_empty - ends the one Extent of an empty File. */
 static int end_empty(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     (void)buffer;
@@ -176,7 +176,7 @@ static int end_empty(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return rc ? rc : end_extent(ts, t);
 }
 
-/* verify_copy - the origin has not changed while it was read, and the copy is complete. */
+/* verify_copy - checks that the origin did not change meanwhile, and that the copy is complete. */
 static int verify_copy(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     int rc = end_empty(ts, t, buffer);

@@ -11,9 +11,9 @@
 #include "dataplane/transfers/transfer.h"
 #include "shared/catalog.h"
 
-#define THROTTLE_BURST_NS (SECOND_NS / 10) /* what an idle throttle may save up */
+#define THROTTLE_BURST_NS (SECOND_NS / 10) /* credit of an idle throttle, at most */
 
-enum { HINTS_BESIDE = 1 }; /* copies for hints, whatever programs wait for */
+enum { HINTS_BESIDE = 1 }; /* copies for hints that may always run */
 
 /* demand_waits - programs wait for copies that do not hang, or have just been served. */
 static bool demand_waits(const struct transfers *ts, uint64_t now)
@@ -26,8 +26,8 @@ static bool demand_waits(const struct transfers *ts, uint64_t now)
     return now < ts->demand_ns + DEMAND_HOLD_NS;
 }
 
-/* pace_background - how many background Transfers may run now: what programs will open
- * has a share even where fill has none. */
+/* pace_background - returns how many background Transfers may run now: hints have a share even
+ * where fill has none. */
 uint32_t pace_background(const struct transfers *ts, uint64_t now)
 {
     uint32_t limit = ts->background_limit, beside = ts->background_beside;
@@ -48,7 +48,7 @@ bool pace_is_full(const struct transfers *ts, uint32_t limit)
     return begun >= limit;
 }
 
-/* pace_is_busy - as many of them run as may. */
+/* pace_is_busy - the limit of running background Transfers is reached. */
 bool pace_is_busy(const struct transfers *ts, uint32_t limit)
 {
     uint32_t running = 0;
@@ -57,7 +57,7 @@ bool pace_is_busy(const struct transfers *ts, uint32_t limit)
     return running >= limit;
 }
 
-/* is_oldest - no background Transfer that runs has begun before. */
+/* is_oldest - no running background Transfer began earlier. */
 static bool is_oldest(const struct transfers *ts, const struct transfer *t)
 {
     for (uint32_t i = 0; i < ts->transfer_count; i++) {
@@ -69,8 +69,8 @@ static bool is_oldest(const struct transfers *ts, const struct transfer *t)
     return true;
 }
 
-/* pace_is_held_up - Files that were announced, or that other nodes ask for, wait for a background
- * Transfer to end, and this one is next. */
+/* pace_is_held_up - hinted Files, or Files that other nodes request, wait for a background Transfer
+ * to end, and this is the oldest one. */
 bool pace_is_held_up(struct transfers *ts, const struct transfer *t)
 {
     pthread_mutex_lock(&ts->lock);
@@ -82,8 +82,8 @@ bool pace_is_held_up(struct transfers *ts, const struct transfer *t)
     return held;
 }
 
-/* pace_may_hurry - one more Extent may be packed as fast as it can be: more of them than processors, or
- * than half of the threads of a root, would delay what programs wait for. Under the lock. */
+/* pace_may_hurry - one more Extent may be packed as fast as possible: more of them than processors,
+ * or than half of the threads of a root, would delay programs. Under the lock. */
 bool pace_may_hurry(const struct transfers *ts)
 {
     uint32_t hurried = 0, most = idle_packing_threads(ts->idle_packing);
@@ -95,8 +95,8 @@ bool pace_may_hurry(const struct transfers *ts)
     return hurried < (most ? most : 1);
 }
 
-/* pace_read - counts what a Transfer has read since this was called last: few large
- * Files would else tell nothing for a long time. */
+/* pace_read - counts what a Transfer has read since the last call: a few large Files would
+ * otherwise give no figures for a long time. */
 void pace_read(struct transfers *ts, struct transfer *t)
 {
     bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
@@ -105,7 +105,7 @@ void pace_read(struct transfers *ts, struct transfer *t)
     t->spent.counted_bytes = t->spent.bytes;
     t->spent.counted_ns = t->spent.ns;
     if (transfer_is_local(t) ||
-        (t->original.size && !bytes)) /* the bytes came from peers */
+        (t->original.size && !bytes)) /* the bytes are from peers */
         return;
     ts->pace[PACE_READS]++;
     ts->pace[PACE_BYTES] += bytes;
@@ -128,7 +128,7 @@ static void note_slow(struct transfers *ts, const struct transfer *t)
 /* pace_file - counts a copy that has ended. */
 void pace_file(struct transfers *ts, struct transfer *t)
 {
-    bool nothing = t->partial && !t->spent.bytes; /* its Blocks came from peers */
+    bool nothing = t->partial && !t->spent.bytes; /* its Blocks are from peers */
     if (t->completion.status || transfer_is_local(t) || transfer_shares(t) || nothing)
         return;
     pace_read(ts, t);
@@ -151,7 +151,7 @@ void pace_chunk(struct transfers *ts, struct transfer *t, uint64_t ns)
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* throttle_charge - books bytes that are about to be read at time `now`. */
+/* throttle_charge - charges bytes that are about to be read at time `now`. */
 static void throttle_charge(struct throttle *t, uint64_t bytes, uint64_t now)
 {
     if (!t->bytes_per_s)
@@ -163,7 +163,7 @@ static void throttle_charge(struct throttle *t, uint64_t bytes, uint64_t now)
     t->open_at_ns += (uint64_t)(seconds * (double)SECOND_NS);
 }
 
-/* chunk_bytes - how much of the origin the next chunk of a Transfer reads. */
+/* chunk_bytes - returns how many bytes of the origin the next chunk of a Transfer reads. */
 static uint64_t chunk_bytes(const struct transfers *ts, const struct transfer *t)
 {
     const struct entry *file = catalog_entry(ts->job->catalog, t->order.file, NULL);
@@ -173,7 +173,7 @@ static uint64_t chunk_bytes(const struct transfers *ts, const struct transfer *t
     return left < CHUNK_BYTES ? left : CHUNK_BYTES;
 }
 
-/* pace_charge - books what a background Transfer is about to read. */
+/* pace_charge - charges the next chunk of a background Transfer. */
 void pace_charge(struct transfers *ts, const struct transfer *t, uint64_t now)
 {
     throttle_charge(&ts->throttle, chunk_bytes(ts, t), now);
@@ -187,8 +187,8 @@ void pace_report(struct transfers *ts, uint64_t out[PACE_COUNT])
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* pace_take_demands - collects how long copies took that programs waited for and
- * that began under the limits of now: up to `max` pairs of bytes and nanoseconds. */
+/* pace_take_demands - collects the durations of copies that programs waited for and that began
+ * under the current limits: up to `max` pairs of bytes and nanoseconds. */
 uint32_t pace_take_demands(struct transfers *ts, uint64_t *pairs, uint32_t max)
 {
     struct demand_time took;

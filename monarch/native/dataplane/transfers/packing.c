@@ -1,7 +1,7 @@
-/* packing.c - Transfers that end in a packed Tier, as a frame, and Files that wait for one.
+/* packing.c - Transfers into a packed Tier, and Files that wait to be packed.
  *
- * What fill reads goes into a frame at once. What a program waits for goes into the Pool as
- * it is, and from there into a frame when there is time (repacking.c).
+ * Files that fill reads are packed at once. Files that programs wait for are staged plain in the
+ * Pool, and packed from there when there is time (pool_packing.c).
  */
 #include "dataplane/transfers/packing.h"
 
@@ -22,7 +22,7 @@
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
-/* packing_applies - the Transfer is to end in a packed Tier, as a frame. */
+/* packing_applies - the Transfer writes a frame into a packed Tier. */
 bool packing_applies(const struct transfers *ts, const struct transfer *t)
 {
     return ts->packs && !transfer_adopts(t) &&
@@ -47,8 +47,8 @@ static bool leaves_pool(const struct transfer *t)
     return transfer_repacks(t) && !transfer_defers(t);
 }
 
-/* lacks_room - others wait for room that this Transfer gives: in the Pool, or, as its frame may take less
- * than is reserved, in its Tier. */
+/* lacks_room - others wait for space that this Transfer frees: in the Pool; or in its Tier, as its
+ * frame may be smaller than its reservation. */
 static bool lacks_room(const struct transfers *ts, const struct transfer *t)
 {
     uint32_t file;
@@ -56,7 +56,7 @@ static bool lacks_room(const struct transfers *ts, const struct transfer *t)
                           : packs_blocked(ts->packs, &file);
 }
 
-/* hurries_for_room - the same, and this is one of the few Transfers that may hurry. */
+/* hurries_for_room - lacks_room(), and this is one of the few Transfers that may hurry. */
 static bool hurries_for_room(struct transfers *ts, struct transfer *t)
 {
     if (t->turn.hurried || !lacks_room(ts, t))
@@ -67,8 +67,8 @@ static bool hurries_for_room(struct transfers *ts, struct transfer *t)
     return t->turn.hurried;
 }
 
-/* hurries - a program or another node waits for the File, for room, or for a background Transfer to
- * end. */
+/* hurries - a program or another node waits for the File, for space, or for a background Transfer
+ * to end. */
 static bool hurries(void *of)
 {
     const struct packed_for *f = of;
@@ -78,15 +78,15 @@ static bool hurries(void *of)
            hurries_for_room(ts, f->t) || pace_is_held_up(ts, f->t);
 }
 
-/* is_for_idle - a piece that may wait for an idle processor. */
+/* is_for_idle - the piece may wait for an idle processor. */
 static bool is_for_idle(const struct transfer *t, size_t n)
 {
     return order_class(t->order.kind) == CLASS_BACKGROUND && n <= PIECE_BYTES &&
            n <= t->frame->plain - t->frame->added;
 }
 
-/* compress_idle - compresses a piece with an idle processor; false: that is not for this one. The
- * time it waits is none of the origin, whose token others may have. */
+/* compress_idle - compresses a piece on an idle processor; false: the caller compresses it. The
+ * wait is not counted as time of the origin, and others may have its token meanwhile. */
 static bool compress_idle(struct transfers *ts, struct transfer *t,
                           struct coder **coder, const void *bytes, size_t n)
 {
@@ -107,7 +107,7 @@ static bool compress_idle(struct transfers *ts, struct transfer *t,
     return frame_added(t->frame, done.packed, bytes, n) == 0;
 }
 
-/* packing_write - compresses the next piece into the frame. A slow codec is no sign of an
+/* packing_write - compresses the next piece into the frame. A slow codec does not count as an
  * origin that does not answer. */
 int packing_write(struct transfers *ts, struct transfer *t, const void *bytes, size_t n)
 {
@@ -128,7 +128,7 @@ int packing_write(struct transfers *ts, struct transfer *t, const void *bytes, s
     return rc;
 }
 
-/* packing_head - the head that the frame of a File has in a Tier. */
+/* packing_head - returns the head of a File's frame in a Tier. */
 struct frame_head packing_head(const struct transfers *ts, const struct transfer *t,
                                uint32_t tier)
 {
@@ -139,8 +139,7 @@ struct frame_head packing_head(const struct transfers *ts, const struct transfer
     return head;
 }
 
-/* append - writes the frame, with a checksum of its plain bytes, behind the others of its
- * Tier. */
+/* append - appends the frame, with a checksum of its plain bytes, to its Tier. */
 static int append(struct transfers *ts, struct transfer *t, uint64_t digest,
                   struct frame_place *at)
 {
@@ -151,8 +150,8 @@ static int append(struct transfers *ts, struct transfer *t, uint64_t digest,
     return packs_append(ts->packs, t->frame->tier, t->frame->bytes, t->frame->used, at);
 }
 
-/* place - writes the frame, which is that of the Extent from then on; again if its segment was
- * dropped meanwhile for others. -ECANCELED: that has happened too often. */
+/* place - writes the frame and makes it that of the Extent; repeats if its segment was dropped
+ * meanwhile. -ECANCELED: that happened too often. */
 static int place(struct transfers *ts, struct transfer *t, uint64_t digest)
 {
     enum { DROPS_MAX = 4 };
@@ -166,8 +165,8 @@ static int place(struct transfers *ts, struct transfer *t, uint64_t digest)
     return -ECANCELED;
 }
 
-/* packing_commit - writes the frame of an Extent whose plain bytes have this checksum: it is packed
- * from then on. -ENOSPC in MONARCH_STEP_PUBLISH: the Tier has no room for the frame. */
+/* packing_commit - writes the frame of an Extent whose plain bytes have this checksum: the Extent
+ * is packed from then on. -ENOSPC in MONARCH_STEP_PUBLISH: the frame does not fit into the Tier. */
 int packing_commit(struct transfers *ts, struct transfer *t, uint64_t digest)
 {
     struct monarch_order order = t->order;
@@ -192,7 +191,7 @@ int packing_commit(struct transfers *ts, struct transfer *t, uint64_t digest)
     return rc;
 }
 
-/* packing_publish - the last step of a small File. What turns out to have no room is refused, or
+/* packing_publish - publishes a small File. If its frame does not fit, the File is refused, or
  * stays where it is. */
 int packing_publish(struct transfers *ts, struct transfer *t)
 {
@@ -202,7 +201,7 @@ int packing_publish(struct transfers *ts, struct transfer *t)
     return packing_found_no_room(t, rc) ? 0 : rc;
 }
 
-/* packing_decode - decodes a piece into all of `out`. -EBADMSG: it has not so many bytes. */
+/* packing_decode - decodes a piece into all of `out`. -EBADMSG: it does not have n bytes. */
 int packing_decode(struct transfers *ts, const struct packed_piece *piece, uint8_t *out,
                    size_t n)
 {
@@ -216,8 +215,8 @@ int packing_decode(struct transfers *ts, const struct packed_piece *piece, uint8
 
 /* ---- Files that peers send packed ------------------------------------------------------ */
 
-/* packing_wanted - the frames that this node can use for an Extent, by packs_id(), and the
- * Tier whose they are; 0: none. */
+/* packing_wanted - returns the packs_id() of the frames that this node can use for an Extent, and
+ * their Tier; 0: none. */
 uint32_t packing_wanted(struct transfers *ts, const struct transfer *t, uint32_t *tier)
 {
     int found = ts->packs ? table_packing_tier(ts->table, &t->order) : -1;
@@ -227,7 +226,7 @@ uint32_t packing_wanted(struct transfers *ts, const struct transfer *t, uint32_t
     return packs_id(ts->packs, *tier, t->order.file);
 }
 
-/* ---- Files in the Pool that are to be packed ------------------------------------------- */
+/* ---- Files in the Pool, to be packed --------------------------------------------------- */
 
 /* packing_note - queues a File in the Pool for packing, if a packed Tier is to hold it. */
 void packing_note(struct transfers *ts, uint32_t file)
@@ -236,15 +235,15 @@ void packing_note(struct transfers *ts, uint32_t file)
         packs_queue(ts->packs, file, 0);
 }
 
-/* packing_has_pending - some File is queued for packing or for compression. */
+/* packing_has_pending - a File is queued for packing or for compression. */
 bool packing_has_pending(const struct transfers *ts)
 {
     return ts->packs && (packs_has_pending(ts->packs) || deferred_has_pending(ts));
 }
 
-/* packing_lacks_room - Extents in the Pool keep programs from reading on, or soon will: some are
- * packed as fast as they can be, and small Files too where that pays. Others take a part of the
- * Pool only, and wait for idle processors. */
+/* packing_lacks_room - Extents in the Pool block programs, or soon will: some are packed as fast as
+ * possible, and small Files too where that pays. Elsewhere these take only a part of the Pool, and
+ * wait for idle processors. */
 bool packing_lacks_room(const struct transfers *ts, bool extents)
 {
     if (table_pool_is_crowded(ts->table) && (extents || table_packing_pays(ts->table)))
@@ -252,7 +251,7 @@ bool packing_lacks_room(const struct transfers *ts, bool extents)
     return extents && table_pool_is_short(ts->table);
 }
 
-/* packing_hurries - the same, and there is something to be packed. */
+/* packing_hurries - packing_lacks_room(), and something is queued for packing. */
 bool packing_hurries(const struct transfers *ts)
 {
     return ts->packs && packs_has_pending(ts->packs) &&
@@ -269,7 +268,7 @@ void packing_resume(struct transfers *ts)
         packs_unblock(ts->packs);
 }
 
-/* packing_next - makes the order for the next Extent that is to be packed. */
+/* packing_next - makes the order for the next Extent to pack; false: none. */
 bool packing_next(struct transfers *ts, struct monarch_order *out)
 {
     struct to_pack one;
@@ -284,7 +283,7 @@ bool packing_next(struct transfers *ts, struct monarch_order *out)
     return false;
 }
 
-/* packing_undo - that order could not be queued. */
+/* packing_undo - undoes packing_next() for an order that could not be queued. */
 void packing_undo(struct transfers *ts, const struct monarch_order *order)
 {
     if (order->page_count)
@@ -293,7 +292,7 @@ void packing_undo(struct transfers *ts, const struct monarch_order *order)
         monarch_table_fail(ts->table, order, REASON_NONE, 1);
 }
 
-/* packing_decode_order - makes an order for Pages one that decodes them. */
+/* packing_decode_order - turns an order for Pages into one that decodes them. */
 void packing_decode_order(const struct transfers *ts, struct monarch_order *order)
 {
     order->kind |= MONARCH_LOCAL;

@@ -39,7 +39,7 @@ void packing_decode_order(const struct transfers *ts, struct monarch_order *orde
 int packing_check(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 void packing_leave(struct transfers *ts, struct transfer *t);
 
-/* packing_found_no_room - the result of packing_commit(): the Tier has no room for the frame. */
+/* packing_found_no_room - packing_commit() has returned that the frame does not fit. */
 static inline bool packing_found_no_room(const struct transfer *t, int rc)
 {
     return rc == -ENOSPC && t->step == MONARCH_STEP_PUBLISH;

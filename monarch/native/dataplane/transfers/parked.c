@@ -1,14 +1,14 @@
 /* parked.c - background Transfers that have yielded to others between two chunks.
  *
- * The one that began first goes on first; one that a program or a peer waits for goes on as
- * demand. The callers hold the lock of the Transfers.
+ * The oldest continues first; one that a program or a peer waits for continues as demand. The
+ * callers hold the lock of the Transfers.
  */
 #include "dataplane/transfers/transfers.h"
 
 #include "dataplane/transfers/transfer.h"
 
-/* parked_add - lets a Transfer wait behind those that began before it: where few may run, the
- * same ones go on, and the origin does not read ahead for all of them. */
+/* parked_add - queues a Transfer behind those that began before it: where few may run, the same
+ * ones continue, and the origin does not read ahead for all of them. */
 void parked_add(struct root_queue *q, struct transfer *t)
 {
     struct transfer *other, *next = t;
@@ -24,7 +24,7 @@ void parked_add(struct root_queue *q, struct transfer *t)
         ring_push(&q->parked, &next);
 }
 
-/* parked_oldest - the root with the Transfer that began first, among the roots that may use
+/* parked_oldest - returns the root with the oldest parked Transfer, among the roots that may use
  * another thread; NULL: none. */
 struct root_queue *parked_oldest(const struct transfers *ts)
 {
@@ -42,7 +42,7 @@ struct root_queue *parked_oldest(const struct transfers *ts)
     return found;
 }
 
-/* promote - a program has opened a File that fill has begun. */
+/* promote - turns a Transfer that fill has begun, and that is awaited now, into demand. */
 static void promote(struct transfers *ts, struct root_queue *q, struct transfer *t)
 {
     t->order.kind &= (uint8_t)~MONARCH_BACKGROUND;
@@ -51,7 +51,7 @@ static void promote(struct transfers *ts, struct root_queue *q, struct transfer 
     ts->outstanding[CLASS_DEMAND]++;
 }
 
-/* parked_take_awaited - the oldest parked Transfer for which a program waits, as demand. */
+/* parked_take_awaited - takes the oldest awaited Transfer of a root, as demand; NULL: none. */
 struct transfer *parked_take_awaited(struct transfers *ts)
 {
     for (uint32_t i = 0; i < ts->job->root_count; i++) {

@@ -1,4 +1,4 @@
-/* partial_files.c - the sparse file of a partial Replica, and the origin's file beside it. */
+/* partial_files.c - opens the sparse file of a partial Replica, and the origin's file beside it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "dataplane/transfers/transfer.h"
 #include "shared/xxh3.h"
 
-/* create - the sparse file under the name of the Replica. One of that name was left by an
- * agent that was killed. */
+/* create - creates the sparse file under the name of the Replica. An existing file of that name was
+ * left by a killed agent. */
 static int create(struct transfer *t, const struct partial *p)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL;
@@ -28,7 +28,7 @@ static int create(struct transfer *t, const struct partial *p)
     return fd;
 }
 
-/* reopen - the file once more, which is read-only for all but root. */
+/* reopen - opens the file again, which is read-only for all but root. */
 static int reopen(const struct transfer *t, const struct partial *p)
 {
     int fd = file_openat(t->file.dir, p->name, O_RDWR, 0);
@@ -41,7 +41,7 @@ static int reopen(const struct transfer *t, const struct partial *p)
     return rc && fd >= 0 ? rc : fd;
 }
 
-/* open_target - the sparse file in the Tier of the Transfer. -EBADMSG: it was replaced since
+/* open_target - opens the sparse file in the Tier of the Transfer. -EBADMSG: it was replaced since
  * it was created. */
 static int open_target(struct transfer *t, struct partial *p, struct part_file *f)
 {
@@ -62,7 +62,7 @@ static int open_target(struct transfer *t, struct partial *p, struct part_file *
     return fd;
 }
 
-/* open_extent - the file of one Extent in the Pool, for this step alone. */
+/* open_extent - opens the file of one Extent in the Pool, for this step only. */
 static int open_extent(struct transfer *t, const struct partial *p, uint32_t extent)
 {
     char name[EXTENT_NAME_BYTES + 1];
@@ -75,8 +75,8 @@ static int open_extent(struct transfer *t, const struct partial *p, uint32_t ext
     return fd;
 }
 
-/* open_files - opens what is not open yet; the lock of their opening is held. A Replica that has
- * ended may be the file of another job: it is not opened for writing. */
+/* open_files - opens the files that are not open yet; the lock of their opening is held. A Replica
+ * that has ended may be the file of another job: it is not opened for writing. */
 static int open_files(struct transfers *ts, struct transfer *t, uint32_t extent,
                       bool source)
 {
@@ -95,7 +95,7 @@ static int open_files(struct transfers *ts, struct transfer *t, uint32_t extent,
         partial_opened(ts->partials, &p->source, t->read.fd);
     }
     if (tier >= TIERS_MAX || ts->job->tiers[tier] < 0)
-        return -ECANCELED;          /* it has gone since it was claimed */
+        return -ECANCELED;          /* it was removed since the claim */
     t->order.tier = (uint16_t)tier; /* by which a failure is judged */
     t->file.dir = ts->job->tiers[tier];
     t->file.dev = ts->job->catalog->tiers[tier].dev;
@@ -108,8 +108,8 @@ static int open_files(struct transfers *ts, struct transfer *t, uint32_t extent,
     return target;
 }
 
-/* partial_borrow - the files with an Extent for one step of a Transfer, until
- * partial_return(); that of the origin if it is needed. */
+/* partial_borrow - lends the files with an Extent for one step of a Transfer, until
+ * partial_return(); with `source` also that of the origin. */
 int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
                    bool source)
 {
@@ -125,7 +125,7 @@ int partial_borrow(struct transfers *ts, struct transfer *t, uint32_t extent,
     return target < 0 ? target : 0;
 }
 
-/* partial_return - the Transfer needs the files no longer. */
+/* partial_return - returns the files that the Transfer has borrowed. */
 void partial_return(struct transfer *t)
 {
     if (t->file.is_own)

@@ -1,9 +1,9 @@
-/* partial_whole.c - makes a large File whole that a packed Tier was to hold in pieces: a program
- * that maps it or reads it by a stream can use nothing else.
+/* partial_whole.c - assembles a large File that a packed Tier was to hold in pieces: programs that
+ * map it or read it by a stream need it whole.
  *
- * The File gets room for all of it at once. What the Pool has of it moves into its sparse file;
- * frames are decoded into it, and are dropped when the Replica is READY; what else it lacks
- * comes as that of any other File.
+ * Space for all of the File is reserved at once. Its Extents in the Pool move into its sparse file;
+ * frames are decoded into that, and dropped when the Replica is READY; the rest is copied like that
+ * of any other File.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +24,8 @@ struct moving { /* an Extent, out of the Pool */
     uint32_t extent, bits; /* of the Blocks that are whole there */
 };
 
-/* whole_blocks - the Blocks of an Extent that are present and have their checksums; the others
- * come again. */
+/* whole_blocks - returns the Blocks of an Extent that are present and have their checksums; the
+ * others are fetched again. */
 static uint32_t whole_blocks(const struct partial *p, uint32_t extent)
 {
     struct page_run all = partial_extent_pages(p, extent);
@@ -73,7 +73,7 @@ static int copy_out(struct transfers *ts, struct transfer *t, struct moving m,
     return rc;
 }
 
-/* move - moves an Extent out of the Pool, all of whose Pages are claimed. */
+/* move - moves an Extent, all of whose Pages are claimed, out of the Pool. */
 static int move(struct transfers *ts, struct transfer *t, uint32_t extent,
                 uint8_t *buffer)
 {

@@ -1,7 +1,7 @@
 /* pool_packing.c - the routes into a packed Tier, from the Pool and from a peer's plain bytes.
  *
- * A file that a program has waited for is packed from the Pool: a small File from its Replica there,
- * an Extent of a large File from its own file. Extents are compared with the checksums that
+ * A File that a program has waited for is packed from the Pool: a small File from its Replica
+ * there, an Extent of a large File from its own file. Extents are compared with the checksums that
  * their Blocks had when they arrived.
  */
 #include <errno.h>
@@ -30,8 +30,8 @@ int packing_check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return transfer_check(ts, t, buffer);
 }
 
-/* packing_leave - ends the use of the partial Replica. A Transfer from the origin reports that its
- * File was written. */
+/* packing_leave - ends the use of the partial Replica. That its File was written is reported by
+ * Transfers from the origin. */
 void packing_leave(struct transfers *ts, struct transfer *t)
 {
     if (!t->partial)
@@ -64,7 +64,7 @@ static int open_extent(struct transfers *ts, struct transfer *t, uint8_t *buffer
     return packing_create(t);
 }
 
-/* borrow - the file of the Extent in the Pool; the order keeps naming the packed Tier. */
+/* borrow - borrows the file of the Extent in the Pool; the order keeps naming the packed Tier. */
 static int borrow(struct transfers *ts, struct transfer *t)
 {
     uint16_t tier = t->order.tier;
@@ -73,14 +73,14 @@ static int borrow(struct transfers *ts, struct transfer *t)
     return rc;
 }
 
-/* is_right - compares a piece of an Extent with the checksums of its Blocks. */
+/* is_right - a piece of an Extent matches the checksums of its Blocks. */
 static bool is_right(const struct transfer *t, const uint8_t *bytes)
 {
     uint32_t first = t->order.first_page / BLOCK_PAGES + t->frame->added / BLOCK_BYTES;
     return !t->partial || blocks_same(t->partial, first, bytes, t->read.piece);
 }
 
-/* read_piece - reads the next piece. Nobody needs it if the job ends, or if the File was written. */
+/* read_piece - reads the next piece; fails if the job ends, or if the File was written. */
 static int read_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     uint32_t left = t->frame->plain - t->frame->added;
@@ -98,7 +98,7 @@ static int read_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return transfer_written(ts, t) ? -ESTALE : 0;
 }
 
-/* pack_piece - adds it to the frame. */
+/* pack_piece - adds the piece to the frame. */
 static int pack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     t->step = MONARCH_STEP_WRITE;
@@ -107,8 +107,8 @@ static int pack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return rc || t->frame->added == t->frame->plain ? rc : STEP_MORE;
 }
 
-/* commit - the frame is complete: the Extent is packed from then on. A small File without room is
- * refused, or stays where it is. */
+/* commit - commits the complete frame: the Extent is packed from then on. A small File whose frame
+ * does not fit is refused, or stays where it is. */
 static int commit(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     (void)buffer;
@@ -122,8 +122,8 @@ static int commit(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return !t->partial && packing_found_no_room(t, rc) ? 0 : rc;
 }
 
-/* end_extent - lets an Extent that could not be packed leave the Pool. A damaged one is removed at
- * once and read again. */
+/* end_extent - ends the packing of an Extent: one that could not be packed may leave the Pool, and
+ * a damaged one is removed at once and read again. */
 static int end_extent(struct transfers *ts, struct transfer *t, int rc)
 {
     uint32_t extent = order_extent(&t->order);
@@ -195,7 +195,7 @@ static int compress(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return rc || t->read.offset == t->original.size ? rc : STEP_MORE;
 }
 
-/* settle - drops the bytes: also those of a File that could not be begun. */
+/* settle_came - removes the bytes from the queue, even if the File could not be begun. */
 static int settle_came(struct transfers *ts, struct transfer *t, int rc)
 {
     if (!t->came && ts->deferred)

@@ -1,13 +1,13 @@
-/* readers.c - tokens: how many Transfers of this node read the origin at once.
+/* readers.c - tokens that limit how many Transfers of this node read the origin at once.
  *
- * The job has a number of tokens; Python sets the share of this node. A Transfer that
- * a program waits for takes one before its first read; the oldest comes first. Where none is
- * free it waits a little and then reads all the same: the origin always answers. A background
- * Transfer begins, and goes on, only while a token is free for which no program waits: the
- * scheduler takes it for its next read, so that no thread waits for one. A token is given back
- * when a Transfer ends, yields, or waits for what others read.
+ * The job has a number of tokens; Python sets the share of this node. A Transfer that a program
+ * waits for takes one before its first read, the oldest Transfer first. If none is free, it waits
+ * up to TOKEN_WAIT_NS and then reads without one: programs can always read the origin. A background
+ * Transfer begins or continues only while a token is free that no program waits for; the scheduler
+ * takes it for the next read, so that no thread waits for a token. A token is returned when its
+ * Transfer ends, yields, or waits for bytes that others read.
  *
- * The token of a thread that hangs counts no more than the thread.
+ * The token of a hanging thread does not count, as the thread does not.
  */
 #include "dataplane/transfers/transfers.h"
 
@@ -23,7 +23,7 @@ static bool is_limited(const struct transfers *ts)
     return ts->options.readers_max != 0;
 }
 
-/* count - how many Transfers of a class hold a token, or wait for one. */
+/* count - counts the Transfers of each class that hold a token, and those that wait for one. */
 static struct reader_counts count(const struct transfers *ts)
 {
     struct reader_counts found = {0};
@@ -37,7 +37,7 @@ static struct reader_counts count(const struct transfers *ts)
     return found;
 }
 
-/* note_most - what Python leases tokens by. */
+/* note_most - updates the most tokens wanted at once, by which Python leases them. */
 static void note_most(struct transfers *ts)
 {
     struct reader_counts now = count(ts);
@@ -51,7 +51,7 @@ static void note_most(struct transfers *ts)
                                     : r->most[CLASS_BACKGROUND];
 }
 
-/* has_turn - a token is free for a Transfer, and for all that wait and are older. */
+/* has_turn - a token is free for a Transfer, and for all older ones that wait. */
 static bool has_turn(const struct transfers *ts, const struct transfer *t)
 {
     struct reader_counts now = count(ts);
@@ -64,7 +64,7 @@ static bool has_turn(const struct transfers *ts, const struct transfer *t)
     return taken < ts->readers.limit;
 }
 
-/* wait_for_turn - false: it did not come in time. */
+/* wait_for_turn - waits for a token; false: none was free in time. */
 static bool wait_for_turn(struct transfers *ts, struct transfer *t)
 {
     const struct timespec until = clock_timespec(clock_ns() + TOKEN_WAIT_NS);
@@ -97,8 +97,8 @@ bool readers_free(const struct transfers *ts)
            ts->readers.limit;
 }
 
-/* readers_reserve - takes the token that a Transfer needs for its next read; the caller
- * holds the lock, and has asked readers_free(). */
+/* readers_reserve - takes the token that a Transfer needs for its next read; the caller holds the
+ * lock, and has called readers_free(). */
 void readers_reserve(struct transfers *ts, struct transfer *t)
 {
     if (!is_limited(ts) || transfer_is_local(t))
@@ -107,7 +107,7 @@ void readers_reserve(struct transfers *ts, struct transfer *t)
     note_most(ts);
 }
 
-/* readers_enter - before a read of the origin: takes a token, unless the Transfer has one. */
+/* readers_enter - takes a token before a read of the origin, unless the Transfer has one. */
 void readers_enter(struct transfers *ts, struct transfer *t)
 {
     if (!is_limited(ts) || transfer_is_local(t))
@@ -120,7 +120,7 @@ void readers_enter(struct transfers *ts, struct transfer *t)
         count_without(ts->table);
 }
 
-/* readers_give_back - returns the token, if it has one. */
+/* readers_give_back - returns the token, if the Transfer has one. */
 void readers_give_back(struct transfers *ts, struct transfer *t)
 {
     if (!t->turn.has_token)
@@ -139,8 +139,8 @@ void readers_leave(struct transfers *ts, struct transfer *t)
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* readers_set - gives the node so many tokens; Transfers that hold more
- * finish their reads. Without options.readers_max it has no effect. */
+/* readers_set - sets the number of tokens of the node; Transfers above it finish their reads.
+ * Without options.readers_max it has no effect. */
 void readers_set(struct transfers *ts, uint32_t n)
 {
     pthread_mutex_lock(&ts->lock);
@@ -150,7 +150,7 @@ void readers_set(struct transfers *ts, uint32_t n)
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* readers_report - reports how many tokens were wanted since the last call. */
+/* readers_report - reports how many tokens are in use, and were wanted since the last call. */
 void readers_report(struct transfers *ts, struct monarch_readers *out)
 {
     struct readers *r = &ts->readers;

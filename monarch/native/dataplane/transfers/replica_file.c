@@ -19,9 +19,8 @@
 #define RENAME_NOREPLACE 1
 #endif
 
-/* replica_file_adopt - opens a Replica that an earlier job has left as the source, to
- * check it. -ENOENT: there is none; -EBADMSG: no agent of this user has published
- * it. */
+/* replica_file_adopt - opens a Replica of an earlier job as the source, to check it. -ENOENT: none;
+ * -EBADMSG: it was not published by an agent of this user. */
 int replica_file_adopt(struct transfer *t, uid_t euid)
 {
     struct stat st;
@@ -50,8 +49,8 @@ static int create_unnamed(struct transfers *ts, struct transfer *t)
     return file_openat(t->file.dir, ".", O_WRONLY | O_TMPFILE, 0400);
 }
 
-/* create_named - creates a temporary file on file systems without O_TMPFILE; an
- * existing file of that name was left by an agent of this user. */
+/* create_named - creates a temporary file on file systems without O_TMPFILE; an existing file of
+ * that name was left by an agent of this user. */
 static int create_named(struct transfer *t)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL;
@@ -95,7 +94,7 @@ int replica_file_write(struct transfers *ts, struct transfer *t, const void *byt
     return file_write(t->file.fd, bytes, n);
 }
 
-/* check_name - the temporary name still leads to the file that was written. */
+/* check_name - checks that the temporary name still refers to the file that was written. */
 static int check_name(const struct transfer *t)
 {
     struct stat st;
@@ -104,8 +103,8 @@ static int check_name(const struct transfer *t)
     return st.st_ino == t->file.ino && st.st_dev == t->file.dev ? 0 : -EBADMSG;
 }
 
-/* replica_file_verify - checks that the copy is complete, read-only and what its name
- * leads to, and gives it the mtime of the origin. */
+/* replica_file_verify - checks that the copy is complete, read-only and the file of its name, and
+ * sets its mtime to that of the origin. */
 int replica_file_verify(struct transfer *t)
 {
     struct stat st;
@@ -162,8 +161,8 @@ static int link_by_path(const struct transfer *t)
     return linked ? 0 : -errno;
 }
 
-/* link_unnamed - links by the descriptor, in half the time that the path in /proc
- * takes. Before Linux 6.10 that is for root alone; others get ENOENT. */
+/* link_unnamed - links by the descriptor, in half the time of the path in /proc. Before Linux 6.10
+ * only root may do that; others get ENOENT. */
 static int link_unnamed(struct transfers *ts, const struct transfer *t)
 {
     if (!atomic_load_explicit(&ts->links_by_fd, memory_order_relaxed))
@@ -218,8 +217,8 @@ static int make_ready(struct transfers *ts, struct transfer *t)
     return 0;
 }
 
-/* replica_file_publish - inserts the inode, then makes the name, then stores READY: a
- * program that sees a later step finds the results of the earlier ones. */
+/* replica_file_publish - inserts the inode, then creates the name, then stores READY: a program
+ * that sees a later step finds the results of the earlier ones. */
 int replica_file_publish(struct transfers *ts, struct transfer *t)
 {
     uint32_t file = t->order.file, tier = t->order.tier;

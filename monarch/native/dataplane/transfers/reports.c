@@ -4,7 +4,7 @@
 #include "dataplane/extents/table.h"
 #include "dataplane/transfers/transfer.h"
 
-/* report_file_locked - the same for those that hold the lock. */
+/* report_file_locked - report_file() for callers that hold the lock. */
 void report_file_locked(struct transfers *ts, uint32_t file)
 {
     uint8_t bit = (uint8_t)(1u << file % 8);
@@ -13,8 +13,8 @@ void report_file_locked(struct transfers *ts, uint32_t file)
     reports_signal(ts);
 }
 
-/* report_file - queues a File for Python once; drops it if the queue is full, because programs ask
- * again. */
+/* report_file - queues a File for Python once; drops it if the queue is full, because programs
+ * request it again. */
 void report_file(struct transfers *ts, uint32_t file)
 {
     pthread_mutex_lock(&ts->lock);
@@ -38,9 +38,9 @@ uint32_t reports_take_files(struct transfers *ts, uint32_t *files, uint32_t max)
     return n;
 }
 
-/* report_completion - queues the completion of a Transfer for Python, if that is to have
- * it: at once if it has failed, else in batches, at the latest with the next heartbeat.
- * The caller holds the lock. */
+/* report_completion - queues the completion of a Transfer that failed or that Python is to know:
+ * wakes Python at once if it failed, else in batches, at the latest with the next heartbeat. The
+ * caller holds the lock. */
 void report_completion(struct transfers *ts, const struct monarch_completion *done)
 {
     if (ts->table)
@@ -55,7 +55,7 @@ void report_completion(struct transfers *ts, const struct monarch_completion *do
 }
 
 /* report_tier - reports an error of a packed Tier that fails no Transfer: its File stays where it
- * is, or is read from elsewhere. Dropped if the queue is full: the next error is reported, too. */
+ * is, or is read from elsewhere. Dropped if the queue is full: later errors are reported, too. */
 void report_tier(struct transfers *ts, const struct transfer *t, uint32_t tier,
                  int status)
 {
@@ -75,8 +75,8 @@ void report_tier(struct transfers *ts, const struct transfer *t, uint32_t tier,
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* completions_expire - makes the Files of failed Transfers absent for which Python has
- * decided nothing in time, so that programs read the origin. Under the lock of `done`. */
+/* completions_expire - makes the Files of failed Transfers absent if Python has decided nothing in
+ * time, so that programs read the origin. Under the lock of `done`. */
 void completions_expire(struct transfers *ts, struct ring *done)
 {
     uint64_t now = clock_ns();
@@ -95,7 +95,7 @@ void completions_expire(struct transfers *ts, struct ring *done)
     }
 }
 
-/* reports_take_completions - collects up to `max` orders that have ended. */
+/* reports_take_completions - collects up to `max` completions. */
 uint32_t reports_take_completions(struct transfers *ts, struct monarch_completion *out,
                                   uint32_t max)
 {

@@ -1,4 +1,4 @@
-/* scheduler.c - which order runs next: one queue per root and class, demand first. */
+/* scheduler.c - chooses the next order to run: one queue per root and class, demand first. */
 #include "dataplane/transfers/transfers.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "dataplane/transfers/transfer.h"
 #include "shared/catalog.h"
 
-/* init_transfers - allocates all Transfers that can be begun at once. */
+/* init_transfers - allocates as many Transfers as can be in flight at once. */
 static int init_transfers(struct transfers *ts)
 {
     uint32_t count = ts->options.threads +
@@ -36,8 +36,8 @@ static int init_root(struct root_queue *q, uint32_t background_max)
     return ring_init(&q->parked, sizeof(struct transfer *), background_max + 1);
 }
 
-/* background_of_root - what of its threads a root may use for background Transfers: at
- * least half of them, and all that the engine has for programs are left to these. */
+/* background_of_root - returns how many of its threads a root may use for background Transfers: all
+ * but those that the engine keeps for programs, and at least half. */
 static uint32_t background_of_root(const struct transfers *ts)
 {
     uint32_t kept = ts->options.threads - ts->options.background_max;
@@ -93,8 +93,8 @@ void scheduler_free(struct transfers *ts)
     free(ts->transfers);
 }
 
-/* oldest_order - the root with the oldest order of this class among the roots that may
- * use another thread; NULL: none. */
+/* oldest_order - returns the root with the oldest order of this class among the roots that may use
+ * another thread; NULL: none. */
 static struct root_queue *oldest_order(const struct transfers *ts,
                                        enum order_class class)
 {
@@ -113,8 +113,8 @@ static struct root_queue *oldest_order(const struct transfers *ts,
     return found;
 }
 
-/* set_at_origin - whether a Transfer runs that may read the origin. What it is to read may
- * have changed when it ends. */
+/* set_at_origin - counts a running Transfer that may read the origin, and stores that, as it may
+ * change until the Transfer ends. */
 static void set_at_origin(struct transfers *ts, struct transfer *t, bool running)
 {
     bool is = running && !transfer_is_local(t);
@@ -137,7 +137,7 @@ static struct transfer *run_now(struct transfers *ts, struct transfer *t)
     return t;
 }
 
-/* begin - runs an order of a root; there is a spare Transfer. */
+/* begin - runs an order of a root in a spare Transfer, which must exist. */
 static struct transfer *begin(struct transfers *ts, struct root_queue *q,
                               const struct queued_order *w)
 {
@@ -188,13 +188,13 @@ static bool background_ready(const struct transfers *ts, uint32_t limit)
              may_fill(ts) || may_hint(ts)));
 }
 
-/* background_waits - the same, and it may. */
+/* background_waits - background_ready(), and a token to read the origin is free. */
 static bool background_waits(const struct transfers *ts, uint32_t limit)
 {
     return readers_free(ts) && background_ready(ts, limit);
 }
 
-/* scheduler_has_room - a background Transfer that is begun now runs at once. */
+/* scheduler_has_room - a background Transfer that begins now would run at once. */
 bool scheduler_has_room(const struct transfers *ts)
 {
     uint64_t now = clock_ns();
@@ -204,15 +204,15 @@ bool scheduler_has_room(const struct transfers *ts)
            !oldest_order(ts, CLASS_BACKGROUND) && may_hint(ts) && readers_free(ts);
 }
 
-/* scheduler_is_idle - no Transfer runs for programs, and none waits. */
+/* scheduler_is_idle - no demand Transfer runs, and no Transfer waits. */
 bool scheduler_is_idle(const struct transfers *ts)
 {
     return !ts->demands_running && !oldest_order(ts, CLASS_DEMAND) &&
            !background_ready(ts, ts->background_limit);
 }
 
-/* push_deferred - queues the next File that is to be compressed, or the next such File that
- * a program waits for; false: none. */
+/* push_deferred - queues the next File to compress, with `awaited` the next one that a program
+ * waits for; false: none. */
 static bool push_deferred(struct transfers *ts, bool awaited)
 {
     struct monarch_order order;
@@ -221,7 +221,7 @@ static bool push_deferred(struct transfers *ts, bool awaited)
            scheduler_push(ts, &order);
 }
 
-/* queue_fill - queues the next File that is to be compressed or packed, or that of background fill. */
+/* queue_fill - queues the next File to compress or to pack, or of fill; returns its root. */
 static struct root_queue *queue_fill(struct transfers *ts)
 {
     struct monarch_order order;
@@ -246,8 +246,8 @@ static struct transfer *take_background(struct transfers *ts)
     return run_now(ts, t);
 }
 
-/* scheduler_want - a program of another node waits for a File: if fill has begun it, it
- * goes on as demand. */
+/* scheduler_want - continues a File that fill has begun as demand: a program of another node waits
+ * for it. */
 void scheduler_want(struct transfers *ts, uint32_t file)
 {
     pthread_mutex_lock(&ts->lock);
@@ -258,8 +258,8 @@ void scheduler_want(struct transfers *ts, uint32_t file)
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* scheduler_want_pages - a program waits for Pages: what fill of another node has requested
- * of them, and no thread has begun, goes on as demand. */
+/* scheduler_want_pages - turns orders of another node's fill that no thread has begun into demand,
+ * as a program waits for their Pages. */
 void scheduler_want_pages(struct transfers *ts, const struct page_want *wanted)
 {
     uint32_t root = 0;
@@ -284,7 +284,7 @@ void scheduler_want_pages(struct transfers *ts, const struct page_want *wanted)
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* take_demand - what programs wait for; calls another thread for what is left. */
+/* take_demand - takes the next Transfer for a program; calls another thread for the rest. */
 static struct transfer *take_demand(struct transfers *ts)
 {
     struct transfer *t = begin_order(ts, oldest_order(ts, CLASS_DEMAND), CLASS_DEMAND);
@@ -296,8 +296,8 @@ static struct transfer *take_demand(struct transfers *ts)
     return t ? run_now(ts, t) : NULL;
 }
 
-/* take_hurried - the next Extent in the Pool that is to be packed, while others wait for its room and
- * few are packed so. */
+/* take_hurried - begins to pack the next Extent of the Pool while others wait for its space and few
+ * Transfers hurry. */
 static struct transfer *take_hurried(struct transfers *ts)
 {
     struct queued_order w = {.age = ts->age};
@@ -317,8 +317,8 @@ static struct transfer *take_hurried(struct transfers *ts)
     return t;
 }
 
-/* scheduler_take - the Transfer to run now, or NULL: demand first, then parked
- * background Transfers, then new ones. */
+/* scheduler_take - returns the Transfer to run now, or NULL: demand first, then parked background
+ * Transfers, then new ones. */
 struct transfer *scheduler_take(struct transfers *ts)
 {
     while (push_deferred(ts, true)) {
@@ -340,7 +340,7 @@ struct transfer *scheduler_take(struct transfers *ts)
     return t;
 }
 
-/* scheduler_call - calls an idle thread if there is something to do. */
+/* scheduler_call - calls an idle thread if a Transfer can run. */
 void scheduler_call(struct transfers *ts)
 {
     if (oldest_order(ts, CLASS_DEMAND) ||
@@ -395,7 +395,7 @@ void scheduler_return(struct transfers *ts, struct transfer *t, bool ended)
     stop_running(ts, t);
     readers_give_back(ts, t);
     if (t->turn.lost && background)
-        q->background_begun++; /* it was taken off when it was given up */
+        q->background_begun++; /* set_lost() has subtracted it */
     t->turn.lost = false;
     if (!ended) {
         pace_read(ts, t);
@@ -419,8 +419,8 @@ static void push_order(struct transfers *ts, const struct monarch_order *order,
     ring_push(&ts->roots[root].orders[class], &w);
 }
 
-/* scheduler_push - queues an order that the table has begun; false: there are too many.
- * The caller holds the lock. */
+/* scheduler_push - queues an order that the table has begun; false: too many are outstanding. The
+ * caller holds the lock. */
 bool scheduler_push(struct transfers *ts, const struct monarch_order *order)
 {
     enum order_class class = order_class(order->kind);

@@ -1,7 +1,7 @@
-/* sibling_route.c - the Source "another job of this user": its Replica gets a name in this job's Tier, too.
+/* sibling_route.c - the Source "another job of this user": links its Replica into this job's Tier.
  *
- * Where peers or a later job are to get checksums and seals, the bytes are read once from the Tier.
- * A Replica that goes meanwhile is no error: the File is copied from the origin.
+ * If peers or a later job need checksums and seals, the bytes are read once from the Tier. If the
+ * Replica disappears meanwhile, the File is copied from the origin.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ static struct sought sought_by(const struct transfer *t)
     return (struct sought){&t->original, t->file.name, t->file.dev, t->partial};
 }
 
-/* find_once - a Replica of the File that another job has now; see siblings_find(). */
+/* find_once - looks once for a Replica of the File in other jobs; see siblings_find(). */
 static int find_once(struct transfers *ts, const struct transfer *t,
                      struct sibling_copy *out)
 {
@@ -27,8 +27,8 @@ static int find_once(struct transfers *ts, const struct transfer *t,
     return siblings_find(ts->siblings, &file, out);
 }
 
-/* await - waits while another job reads the File. This one shows no progress, so that jobs do not wait
- * for each other. */
+/* await - waits while another job reads the File. This Transfer shows no progress meanwhile, so
+ * that jobs do not wait for each other. */
 static bool await(struct transfers *ts, struct transfer *t, uint64_t until_ns)
 {
     const struct sought file = sought_by(t);
@@ -40,15 +40,15 @@ static bool await(struct transfers *ts, struct transfer *t, uint64_t until_ns)
     return ended;
 }
 
-/* last_ns - how long a job is waited for: programs that wait for this Transfer see no progress meanwhile,
- * and have a time-out. */
+/* last_ns - returns until when to wait for another job: programs that wait for this Transfer see no
+ * progress meanwhile, and have a time-out. */
 static uint64_t last_ns(const struct transfers *ts)
 {
     return clock_ns() + ts->job->catalog->cold_timeout_ns / 2;
 }
 
-/* find - a Replica of the File that another job has, or has read until some time. That this job looks
- * for it is seen by others before it looks: one of them reads it. */
+/* find - finds a Replica of the File in other jobs; waits until `until_ns` for a job that reads it.
+ * This job shows that it looks before it looks, so that one of the jobs reads the File. */
 static int find(struct transfers *ts, struct transfer *t, uint64_t until_ns,
                 struct sibling_copy *out)
 {
@@ -61,8 +61,8 @@ static int find(struct transfers *ts, struct transfer *t, uint64_t until_ns,
     return rc;
 }
 
-/* sharing_has - another job has the File READY; if this Transfer may wait, also after it has read it.
- * Programs that ask for the File meanwhile end that. */
+/* sharing_has - another job has the File READY; with `waits` this waits for a job that reads it,
+ * until programs request the File. */
 bool sharing_has(struct transfers *ts, struct transfer *t, bool waits)
 {
     struct sibling_copy copy;
@@ -74,7 +74,7 @@ bool sharing_has(struct transfers *ts, struct transfer *t, bool waits)
     return !rc;
 }
 
-/* may_share - the File is to have a plain file of its own, that stays. */
+/* may_share - the File is to have a plain file of its own that stays. */
 static bool may_share(const struct transfers *ts, const struct transfer *t)
 {
     return ts->siblings && ts->table && t->original.size &&
@@ -89,8 +89,8 @@ static bool is_confirmed(const struct transfers *ts, const struct transfer *t)
     return entry_confirmed(ts->job->catalog, root, e);
 }
 
-/* take - the Replica of another job is the file of this Transfer. -ESTALE: the index of an earlier job
- * does not tell what the File is now. */
+/* take - makes the Replica of another job the file of this Transfer. -ESTALE: the File differs from
+ * the index of an earlier job. */
 static int take(struct transfers *ts, struct transfer *t,
                 const struct sibling_copy *copy)
 {
@@ -109,8 +109,8 @@ static int open_shared(struct transfers *ts, struct transfer *t, uint8_t *buffer
     return take(ts, t, &copy);
 }
 
-/* sharing_link - links a large File that another job has READY, and publishes it. -ENOENT: none has
- * it; any other error: this job copies it. No checksums are computed. */
+/* sharing_link - links a large File that another job has READY, and publishes it. -ENOENT: no job
+ * has it; any other error: this job copies it. No checksums are computed. */
 int sharing_link(struct transfers *ts, const struct monarch_order *order)
 {
     struct transfer t;
@@ -133,7 +133,7 @@ static int read_shared(struct transfers *ts, struct transfer *t, uint8_t *buffer
     if (job_stopping(ts->job))
         return -ECANCELED;
     if (!ts->sealer && !ts->options.retains && ts->options.alone)
-        n = 0; /* nobody asks for its checksum */
+        n = 0; /* its checksum is not needed */
     t->read.piece = n;
     bool whole = !n ||
                  file_read_at(t->file.fd, buffer, n, t->read.offset) == (ssize_t)n;
@@ -161,7 +161,7 @@ static int add_sum(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return last ? 0 : STEP_MORE;
 }
 
-/* settle - a Replica that has gone meanwhile is no error: the origin is next. */
+/* settle - falls back to the origin if the Replica has disappeared meanwhile. */
 static int settle(struct transfers *ts, struct transfer *t, int rc)
 {
     (void)ts;

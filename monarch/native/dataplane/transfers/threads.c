@@ -1,13 +1,12 @@
-/* threads.c - how many threads an engine has: those that fill and a few programs need at
- * first, and more where programs would wait for one; and how those that copy are woken.
+/* threads.c - starts the threads of an engine: as many as fill and a few programs need at first,
+ * and more when programs would wait for one; and wakes those that copy.
  *
- * Threads that copy sleep on a word in the requests segment that is set while one of them
- * is called. A thread with new work sets it, and wakes one of them if it was not set. A
- * thread that is woken or is about to sleep clears it first and looks for work then, in
- * the slots and in the queues: so what was there when it was found set is seen, and there
- * is one thread on its way at a time, however many programs ask. If there is more work
- * than it takes, it calls the next one. Both sides change the word by an exchange, so
- * that one of them sees what the other has stored before.
+ * Threads that copy sleep on a word in the requests segment that is set while one of them is
+ * called. A thread with new work sets it, and wakes one of them if it was not set. A thread that
+ * wakes, or is about to sleep, first clears it and then looks for work in the slots and queues. So
+ * it sees all work that was stored when the word was found set, and only one thread is on its way
+ * at a time, however many programs request. If work is left, it calls the next one. Both sides
+ * change the word by an exchange, so that one of them sees what the other has stored before.
  */
 #include "dataplane/transfers/transfers.h"
 
@@ -17,7 +16,7 @@
 
 #include "dataplane/base/syscalls.h"
 
-/* name_thread - shows in ps -T and in a debugger what a thread is for. */
+/* name_thread - names a thread for ps -T and debuggers. */
 static void name_thread(pthread_t thread, uint32_t number)
 {
     char name[16] = "requests";
@@ -26,7 +25,7 @@ static void name_thread(pthread_t thread, uint32_t number)
     pthread_setname_np(thread, name);
 }
 
-/* start_one - with all signals blocked: Python's main thread receives them. */
+/* start_one - starts a thread, with all signals blocked: Python's main thread receives them. */
 static int start_one(struct transfers *ts)
 {
     uint32_t number = ts->started;
@@ -46,8 +45,8 @@ static int start_one(struct transfers *ts)
     return 0;
 }
 
-/* threads_start - starts the threads that are needed and do not run yet. A lower limit of
- * background Transfers needs fewer; but several roots need the share of each. */
+/* threads_start - starts the missing threads. A lower limit of background Transfers needs fewer;
+ * with several roots, each needs its share. */
 int threads_start(struct transfers *ts)
 {
     uint32_t kept = ts->options.threads - ts->options.background_max;
@@ -61,7 +60,7 @@ int threads_start(struct transfers *ts)
     return rc;
 }
 
-/* lacks_threads - demand is queued for which no thread is idle. */
+/* lacks_threads - more demand is queued than threads are idle. */
 static bool lacks_threads(const struct transfers *ts)
 {
     uint32_t queued = 0;
@@ -71,8 +70,8 @@ static bool lacks_threads(const struct transfers *ts)
     return queued > ts->idle;
 }
 
-/* threads_for_demand - starts a thread if programs would wait for one: those that there are
- * may all be in reads that take long. Without it, demand waits for the first that ends. */
+/* threads_for_demand - starts a thread if programs would wait for one: all others may be in long
+ * reads. If that fails, demand waits for the first read that ends. */
 void threads_for_demand(struct transfers *ts)
 {
     if (ts->started <= ts->options.threads && !job_stopping(ts->job) &&
@@ -87,9 +86,9 @@ static _Atomic uint32_t *called(const struct transfers *ts)
     return (_Atomic uint32_t *)&ts->job->requests->called;
 }
 
-/* idle_call - wakes an idle thread, unless one is called that has not looked for work
- * yet. The caller holds the lock of the Transfers. Where no thread is idle, none would answer,
- * and programs would rely on it. */
+/* idle_call - wakes an idle thread, unless one is called that has not looked for work yet. The
+ * caller holds the lock of the Transfers. While no thread is idle, the word stays clear: none would
+ * answer, and programs would rely on it. */
 void idle_call(struct transfers *ts)
 {
     if (ts->idle && !atomic_exchange_explicit(called(ts), 1, memory_order_acq_rel))
@@ -102,23 +101,23 @@ static void call_all(struct transfers *ts)
     futex_wake(called(ts), INT_MAX);
 }
 
-/* idle_call_all - lets all idle threads see what is to be done now; under the lock, too. */
+/* idle_call_all - wakes all idle threads to look for work; under the lock, too. */
 void idle_call_all(struct transfers *ts)
 {
     if (ts->idle)
         call_all(ts);
 }
 
-/* idle_answer - answers a call; the caller then looks for work in the slots and in the queues:
- * a call is for the first thread that answers. */
+/* idle_answer - answers a call; the caller then looks for work in the slots and in the queues: only
+ * the first thread that answers serves the call. */
 void idle_answer(struct transfers *ts)
 {
     atomic_exchange_explicit(called(ts), 0, memory_order_acq_rel);
     if (job_stopping(ts->job))
-        call_all(ts); /* all of them are to see it */
+        call_all(ts); /* all threads must see it */
 }
 
-/* idle_wait - sleeps until there is a call that nobody has answered. */
+/* idle_wait - sleeps until a call is unanswered, at most for `most`. */
 void idle_wait(struct transfers *ts, const struct timespec *most)
 {
     syscall(SYS_futex, called(ts), FUTEX_WAIT, 0, most, NULL, 0);

@@ -13,37 +13,36 @@
 #include "dataplane/transfers/transfers.h"
 
 enum {
-    READ_CHUNKS_MAX = 4, /* what is read at once for a program that waits */
-    /* The last read asks for one byte more, so that growth of the origin shows. */
+    READ_CHUNKS_MAX = 4, /* read at once for a waiting program */
+    /* The last read requests one byte more, to detect growth of the origin. */
     TRANSFER_BUFFER_BYTES = READ_CHUNKS_MAX * CHUNK_BYTES + 4096,
     TEMPORARY_BYTES = 1 + REPLICA_NAME_BYTES + 1 + 10 + sizeof(".part"),
 };
 
 struct transfer;
 
-/* What a step returns beside 0 and -errno. */
+/* Results of a step beside 0 and -errno. */
 enum { STEP_MORE = 1, STEP_ELSEWHERE = 2 };
 
 typedef int transfer_step(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 typedef int transfer_settle(struct transfers *ts, struct transfer *t, int rc);
 
-/* A Source with its target: what each state does. No step: it is done at once. */
+/* A Source with its target: the step of each state. NULL: the state is done at once. */
 struct route {
     transfer_step *steps[TRANSFER_ENDED];
-    /* Releases what the Transfer holds, and returns its result; or STEP_ELSEWHERE after it has
-     * undone what was opened, for `next`. `rc` is that of the last step. */
+    /* Releases what the Transfer holds, and returns its result; or undoes what was opened, and
+     * returns STEP_ELSEWHERE, for `next`. `rc` is the result of the last step. */
     transfer_settle *settle;
-    const struct route *next; /* asked where this one fails so; or NULL */
+    const struct route *next; /* tried after STEP_ELSEWHERE; or NULL */
 };
 
 extern const struct route route_sibling; /* another job; else the origin */
 extern const struct route route_origin, route_retained;
 extern const struct route route_frame, route_pool; /* small Files in packed Tiers */
 extern const struct route route_extent_frame, route_extent_pool; /* Extents, the same */
-extern const struct route
-    route_came; /* what a peer has sent plain, for a packed Tier */
+extern const struct route route_came; /* plain bytes of a peer, for a packed Tier */
 
-/* turn - a Transfer among the others; guarded by the lock of all but for the atomic words. */
+/* The scheduling state of a Transfer; guarded by the lock of all, except the atomic words. */
 struct turn {
     uint32_t queue;               /* number of its root, also before it has begun */
     uint64_t age;                 /* of its order */
@@ -53,14 +52,14 @@ struct turn {
     atomic_bool wanted;           /* by another node, though fill has begun it */
     bool running, lost;           /* see struct root_queue */
     bool at_origin;               /* it is counted as reading the origin */
-    bool hurried;                 /* it packs as fast as it can, for room */
+    bool hurried;                 /* it packs as fast as possible, to free space */
     _Atomic uint64_t moved_ns;    /* when its last step ended, or its first one began */
     atomic_bool waits;            /* for Pages that others copy, or for peers */
 };
 
 struct replica_file {  /* that a Transfer writes, checks or links */
     int dir;           /* of its Tier; borrowed */
-    uint64_t dev;      /* of that */
+    uint64_t dev;      /* of that Tier */
     int fd;            /* or -1 */
     bool is_own;       /* it is closed after the step */
     bool named;        /* `temporary` exists in the Tier */
@@ -74,14 +73,13 @@ struct replica_file {  /* that a Transfer writes, checks or links */
 struct reading {     /* of a Source */
     int fd;          /* or -1 */
     uint64_t offset; /* in the File, of the next piece */
-    uint32_t chunks; /* that the next read is to bring */
+    uint32_t chunks; /* of the next read */
     size_t piece;    /* bytes in the buffer that are not written yet */
 };
 
-struct running_sum { /* checksum and seal of the Extent that is being copied */
-    uint64_t *first,
-        *at;        /* where the checksums of the first Extent and of this one go */
-    uint64_t chain; /* checksum so far */
+struct running_sum {      /* checksum and seal of the Extent that is being copied */
+    uint64_t *first, *at; /* the stored checksums of the first Extent and of this one */
+    uint64_t chain;       /* checksum so far */
     struct sealing *sealing; /* the seal so far */
     struct monarch_seal seal;
 };
@@ -94,15 +92,14 @@ struct spent {
 
 struct page_span { /* of an order for Pages */
     uint32_t next, end;
-    bool unable; /* some of its Pages could not be brought just now */
+    bool unable; /* some of its Pages cannot be copied just now */
 };
 
 struct transfer {
     struct monarch_order order;
     const struct route *route; /* NULL: it has not run yet */
     enum transfer_state state;
-    uint8_t
-        step; /* enum monarch_step: the last system call, by which errors are judged */
+    uint8_t step;      /* enum monarch_step: the last system call, to judge errors */
     uint8_t from;      /* enum source */
     bool leaves_plain; /* another thread is to compress its bytes */
     struct turn turn;
@@ -110,8 +107,8 @@ struct transfer {
     struct reading read;
     struct replica_file file;
     struct running_sum sum;
-    struct frame *frame; /* for a packed Tier; else `file` */
-    struct frame *came;  /* a File that a peer has sent packed, or plain before */
+    struct frame *frame;        /* for a packed Tier; else `file` */
+    struct frame *came;         /* a File received packed, or received plain earlier */
     struct unpacking unpacking; /* from a packed Tier */
     struct partial *partial;    /* of a large File, from its first step on */
     struct page_span pages;     /* the same */
@@ -124,13 +121,13 @@ static inline bool transfer_adopts(const struct transfer *t)
     return t->order.kind & 2;
 }
 
-/* transfer_repacks - between a packed Tier and the Pool. */
+/* transfer_repacks - it copies between a packed Tier and the Pool. */
 static inline bool transfer_repacks(const struct transfer *t)
 {
     return t->order.kind & MONARCH_LOCAL;
 }
 
-/* transfer_defers - it compresses what a peer has sent plain. */
+/* transfer_defers - it compresses plain bytes of a peer. */
 static inline bool transfer_defers(const struct transfer *t)
 {
     return transfer_repacks(t) && t->order.peer != NO_PEER;
@@ -145,7 +142,7 @@ static inline bool transfer_is_local(const struct transfer *t)
 /* transfer_run.c */
 bool transfer_run(struct transfers *ts, struct transfer *t, uint8_t *buffer);
 
-/* transfer_parts.c: what all Sources have in common; origin_route.c: the copy of the origin */
+/* transfer_parts.c: common to all Sources; origin_route.c: the copy from the origin */
 void transfer_init(struct transfer *t, const struct monarch_order *order);
 int transfer_prepare(struct transfers *ts, struct transfer *t);
 int transfer_check(struct transfers *ts, struct transfer *t, uint8_t *buffer);

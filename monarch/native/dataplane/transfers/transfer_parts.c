@@ -1,11 +1,11 @@
-/* transfer_parts.c - what Transfers from all Sources have in common: their begin, the checksum and the
- * seal of each Extent, and their end.
+/* transfer_parts.c - the common parts of Transfers from all Sources: their begin, the checksum and
+ * the seal of each Extent, and their end.
  *
- * The checksum and the seal of each Extent are computed while its bytes pass and kept
- * as long as the agent lives: peers get them with the bytes, so that the server needs
- * not read the bytes and can use sendfile(). Checksums also go to the manifest of a
- * retained Tier; seals do not, as the next job has another key. Where there are seals
- * and no Tier is retained, checksums are not computed: they cost half as much as seals.
+ * The checksum and the seal of each Extent are computed while its bytes pass, and kept as long as
+ * the agent lives: peers get them with the bytes, so that the server need not read the bytes and
+ * can use sendfile(). Checksums are also stored in the manifest of a retained Tier; seals are not,
+ * as the next job has another key. With seals and without a retained Tier, checksums are not
+ * computed: they cost half as much as seals.
  */
 #include "dataplane/transfers/transfer.h"
 
@@ -118,8 +118,8 @@ int sum_begin(struct running_sum *sum, struct sealer *sealer,
     return seal_begin(sealer, name, &sum->seal, &sum->sealing);
 }
 
-/* sum_add - adds the next bytes, in chunks of CHUNK_BYTES but for the last ones; where there is a
- * seal, to that alone. */
+/* sum_add - adds the next bytes, in chunks of CHUNK_BYTES except for the last ones; with a seal, to
+ * the seal only. */
 int sum_add(struct running_sum *sum, const void *bytes, size_t n)
 {
     if (sum->sealing)
@@ -147,8 +147,7 @@ int extent_begin(struct transfers *ts, struct transfer *t)
     return rc ? rc : sum_begin(&t->sum, ts->sealer, &name, &seal);
 }
 
-/* extent_add - adds the next bytes: chunks of CHUNK_BYTES, but for the last one of an
- * Extent. */
+/* extent_add - adds the next bytes: chunks of CHUNK_BYTES, except for the last one of an Extent. */
 int extent_add(struct transfers *ts, struct transfer *t, const void *bytes, size_t n)
 {
     if (!ts->options.seals_only || transfer_is_local(t) || t->frame || t->came)
@@ -156,9 +155,9 @@ int extent_add(struct transfers *ts, struct transfer *t, const void *bytes, size
     return t->sum.sealing ? seal_add(t->sum.sealing, bytes, n) : 0;
 }
 
-/* extent_store - stores checksum and seal for the peer server and goes on to the next
- * Extent. The lock is for a File that is staged again: a mixture of an old and a new
- * seal would make this node look like a forger. */
+/* extent_store - stores checksum and seal for the peer server, and advances to the next Extent. The
+ * lock is for a File that is staged again: a mixture of an old and a new seal would make this node
+ * look like a forger. */
 void extent_store(struct transfers *ts, struct transfer *t)
 {
     uint64_t place = (uint64_t)(t->sum.at - ts->options.digests);
@@ -171,7 +170,7 @@ void extent_store(struct transfers *ts, struct transfer *t)
     pthread_mutex_unlock(&ts->seals_lock);
 }
 
-/* extent_seal - the stored seal; all zero where this node makes none. */
+/* extent_seal - returns the stored seal; all zero if this node makes none. */
 struct monarch_seal extent_seal(struct transfers *ts, uint64_t place)
 {
     struct monarch_seal seal = {0};
@@ -183,7 +182,7 @@ struct monarch_seal extent_seal(struct transfers *ts, uint64_t place)
     return seal;
 }
 
-/* transfer_publish - the last step of every Transfer. */
+/* transfer_publish - publishes the Replica: the last step of every Transfer. */
 int transfer_publish(struct transfers *ts, struct transfer *t)
 {
     if (job_stopping(ts->job))
@@ -206,8 +205,8 @@ int transfer_commit(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return transfer_publish(ts, t);
 }
 
-/* completion_kind - Python judges what a peer has sent as a fetch, also where it was compressed
- * behind that. */
+/* completion_kind - returns the kind for Python, which judges bytes of a peer as a fetch, even if
+ * they were compressed later. */
 static uint8_t completion_kind(const struct transfer *t)
 {
     return transfer_defers(t) ? t->order.kind & (uint8_t)~MONARCH_LOCAL : t->order.kind;

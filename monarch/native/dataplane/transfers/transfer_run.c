@@ -1,4 +1,4 @@
-/* transfer_run.c - runs Transfers: chooses their Source, and takes them from state to state. */
+/* transfer_run.c - runs Transfers: chooses their Source, and moves them from state to state. */
 #include "dataplane/extents/partial.h"
 #include "dataplane/extents/table.h"
 #include "dataplane/transfers/transfer.h"
@@ -23,7 +23,7 @@ enum transfer_state transfer_next(enum transfer_state state,
     return TRANSITIONS[state][outcome];
 }
 
-/* choose_route - returns the first Source to ask for an order. */
+/* choose_route - returns the first Source to try for an order. */
 static const struct route *choose_route(const struct transfers *ts,
                                         const struct transfer *t)
 {
@@ -53,7 +53,7 @@ static enum transfer_outcome outcome_of(int rc)
     }
 }
 
-/* settle - ends a Transfer, unless its Source names another one to ask. */
+/* settle - ends a Transfer, unless its Source names another one to try. */
 static int settle(struct transfers *ts, struct transfer *t, int rc)
 {
     if (t->route->settle)
@@ -63,7 +63,7 @@ static int settle(struct transfers *ts, struct transfer *t, int rc)
     return rc;
 }
 
-/* advance - takes one step. Returns its result, or at the end that of the Transfer. */
+/* advance - runs one step; returns its result, or at the end that of the Transfer. */
 static int advance(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     transfer_step *step = t->route->steps[t->state];

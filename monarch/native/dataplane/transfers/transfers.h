@@ -1,6 +1,5 @@
-/* transfers.h - the Transfers of one engine: their queues, the threads that run them, and what
- * these share.
- */
+/* transfers.h - the Transfers of one engine: their queues, the threads that run them, and their
+ * shared state. */
 #ifndef MONARCH_TRANSFERS_H
 #define MONARCH_TRANSFERS_H
 
@@ -19,9 +18,9 @@ enum {
     ORDERS_MAX = 4096,    /* per class: queued, running or not yet collected */
     REQUESTED_MAX = 4096, /* requests that Python has not collected yet */
     DEMAND_THREADS = 8,   /* for programs, at first */
-    DEMANDS_MAX = 256,    /* copies of demand whose times Python has not collected */
+    DEMANDS_MAX = 256,    /* demand copies whose times Python has not collected */
     PYTHON_SILENT_MS = 1000,
-    DONE_BATCH = 32, /* completions that are worth waking Python for */
+    DONE_BATCH = 32, /* completions for which Python is woken */
     HEARTBEAT_MS = 100,
 };
 
@@ -38,11 +37,11 @@ struct transfer;
 
 struct worker { /* a thread */
     void *engine;
-    bool copies; /* else it listens to programs */
+    bool copies; /* else it waits for requests */
     pthread_t thread;
 };
 
-struct demand_time { /* how long a copy took that a program waited for */
+struct demand_time { /* of a copy that a program waited for */
     uint64_t bytes, ns;
 };
 
@@ -52,17 +51,17 @@ struct queued_order { /* that no thread has begun */
 };
 
 /* The orders for one root, and its share of the threads: a root that does not answer
- * delays its own Files only. Guarded by the lock but for the atomic words. */
+ * delays its own Files only. Guarded by the lock, except the atomic words. */
 struct root_queue {
     struct ring orders[CLASS_COUNT]; /* struct queued_order */
     struct ring parked; /* background Transfers that yielded to others, by age */
-    uint32_t running;   /* threads that work for it, without those that are lost */
+    uint32_t running;   /* threads that work for it, without lost ones */
     uint32_t lost;      /* threads whose system calls do not return */
     uint32_t background_begun;
     uint32_t background_running; /* as `running` */
     bool stalled;
     uint64_t stalled_ns;          /* since when */
-    _Atomic uint64_t progress_ns; /* when a step of a Transfer has last ended */
+    _Atomic uint64_t progress_ns; /* end of the last step of a Transfer */
     _Atomic uint64_t slowest_ns;  /* the longest step that was not a hang */
     _Atomic uint32_t piece;       /* how many bytes to read at once; 0: not known */
     _Atomic uint64_t latency_ns;  /* of a small read, without the time for its bytes */
@@ -78,7 +77,7 @@ struct throttle {
 /* Tokens to read the origin, if the options limit them; see readers.c. */
 struct readers {
     uint32_t limit;             /* tokens of this node */
-    uint32_t most[CLASS_COUNT]; /* wanted at once since Python has asked */
+    uint32_t most[CLASS_COUNT]; /* wanted at once since the last report */
     bool lacking;               /* background Transfers would begin with more tokens */
     pthread_cond_t freed;
 };
@@ -87,13 +86,13 @@ struct reader_counts {
     uint32_t reading[CLASS_COUNT], waiting;
 };
 
-/* One of the copies from the origin that took longest; ns 0: none. */
+/* One of the slowest copies from the origin; ns 0: none. */
 struct slow_copy {
     uint64_t file, bytes, ns;
 };
 
-/* The calls up: work that nobody has ordered, as fill and hints have it, and how Pages are brought.
- * They are made under the lock. */
+/* Callbacks for work without an order, that of fill and hints, and the route of Pages. All are
+ * called under the lock. */
 struct unasked_work {
     void *of;
     bool (*hints_wait)(const void *of); /* hints take precedence over fill */
@@ -109,27 +108,27 @@ struct transfers {
     struct table *table; /* NULL: Python orders every Transfer */
     struct packs *packs; /* NULL: no Tier is packed */
     struct partials *partials;
-    struct deferred *deferred;         /* NULL: the same as of packs */
+    struct deferred *deferred;         /* NULL: no Tier is packed */
     struct idle_packing *idle_packing; /* the same */
-    struct pool *pool;                 /* NULL: there is none */
+    struct pool *pool;                 /* or NULL */
     struct sealer *sealer;             /* NULL: no seals are made */
     struct siblings *siblings;         /* other jobs of this user */
     struct monarch_options options;
     struct unasked_work unasked;
-    bool links_by_path; /* /proc is there: linkat() of an unnamed file by its path */
-    atomic_bool links_by_fd;  /* the kernel links by descriptor, as far as is known */
-    uint32_t root_threads;    /* that Files of one root may take */
+    bool links_by_path;      /* /proc exists: linkat() of an unnamed file by its path */
+    atomic_bool links_by_fd; /* the kernel links by descriptor, as far as is known */
+    uint32_t root_threads;   /* most for Files of one root */
     uint32_t root_background; /* of these, background Transfers */
     struct worker *workers;
     void *(*thread_body)(void *worker);
-    void *engine;     /* for that: whose threads they are */
+    void *engine;     /* for thread_body: the owner of the threads */
     uint8_t *buffers; /* one for each thread that copies */
     struct transfer *transfers;
     uint32_t transfer_count;
     pthread_mutex_t seals_lock; /* guards what options.seals points to */
 
     pthread_mutex_t lock; /* guards all that follows */
-    pthread_cond_t ended; /* a thread */
+    pthread_cond_t ended; /* signalled when a thread ends */
     struct root_queue *roots;
     uint64_t age; /* of the next order: the oldest runs first */
     uint32_t outstanding[CLASS_COUNT];
@@ -139,12 +138,12 @@ struct transfers {
     uint32_t demands_running;
     uint32_t idle;       /* threads that wait for work */
     uint32_t looking;    /* threads that look for work before they wait */
-    uint64_t demand_ns;  /* when the last one has ended */
+    uint64_t demand_ns;  /* end of the last demand Transfer */
     struct ring demands; /* struct demand_time */
     uint64_t pace[PACE_COUNT];
     struct slow_copy slowest[SLOWEST_MAX];
     struct ring spare; /* unused items of `transfers` */
-    uint32_t *unused;  /* numbers of buffers, the one used last behind all others */
+    uint32_t *unused;  /* numbers of buffers; the last used one is last */
     uint32_t unused_count;
     struct throttle throttle;
     struct readers readers;
@@ -184,7 +183,7 @@ static inline void reports_signal(struct transfers *ts)
                  ts->requested.count || ts->done.count || ts->health_changed);
 }
 
-/* scheduler.c - which order runs next; the callers hold the lock */
+/* scheduler.c - chooses the next order to run; the callers hold the lock */
 int scheduler_init(struct transfers *ts);
 void scheduler_free(struct transfers *ts);
 struct transfer *scheduler_take(struct transfers *ts);
@@ -231,10 +230,10 @@ uint32_t reports_take_files(struct transfers *ts, uint32_t *files, uint32_t max)
 uint32_t reports_take_completions(struct transfers *ts, struct monarch_completion *out,
                                   uint32_t max);
 
-/* A program that has been served is expected to ask again at once. */
+/* A program that was served is expected to request again at once. */
 #define DEMAND_HOLD_NS (2 * MS_NS)
 
-/* pace.c - the throughput of the origin; the caller holds the lock, but for pace_chunk() */
+/* pace.c - the throughput of the origin; the caller holds the lock, except for pace_chunk() */
 uint32_t pace_background(const struct transfers *ts, uint64_t now);
 bool pace_is_full(const struct transfers *ts, uint32_t limit);
 bool pace_is_held_up(struct transfers *ts, const struct transfer *t);

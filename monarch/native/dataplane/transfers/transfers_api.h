@@ -19,14 +19,14 @@ struct monarch_options {
     uint32_t background_first;  /* running background Transfers at first */
     uint32_t readers_max;       /* of the origin at once, at first; 0: no limit */
     uint32_t retains;           /* 1: segments get an index when the engine ends */
-    uint32_t shares_memory;     /* 1: what other jobs have in RAM is linked, too */
+    uint32_t shares_memory;     /* 1: Replicas of other jobs in RAM are linked, too */
     uint32_t alone;             /* 1: no other node is in the job, now or later */
     struct table *table;        /* borrowed; NULL: Python orders every Transfer */
     const struct monarch_packing *packings; /* borrowed */
     uint64_t packing_count;
 };
 
-/* Which origins do not answer, and how many Transfers hang in system calls. */
+/* The origins that do not answer, and the Transfers that hang in system calls. */
 struct monarch_health {
     uint64_t stalled;      /* a bit per root: no Transfer makes progress */
     uint32_t stuck_demand; /* Transfers that may never end, by class */
@@ -43,10 +43,10 @@ struct monarch_readers {
 
 enum { SLOWEST_MAX = 10 }; /* the slowest copies that an engine remembers */
 
-/* What the origin has given since the engine has begun. A read is a copy of a File; of a
- * background copy each step, which is a chunk. */
+/* Reads of the origin since the engine began. A read is a copy of a File, or one step (a chunk)
+ * of a background copy. */
 enum {
-    PACE_FILES, /* copies that have ended well */
+    PACE_FILES, /* successful copies */
     PACE_READS,
     PACE_BYTES,
     PACE_NS,      /* the sum of the durations of reads */
@@ -65,13 +65,12 @@ struct monarch_completion { /* of an order that has failed or is to be reported 
                          Catalog; -EBADMSG: the copy is wrong; at MONARCH_STEP_READ of a
                          peer the status of its reply, or the error of the connection;
                          else -errno */
-    uint32_t expired; /* 1: Python was silent, its File is absent and busy already */
-    uint32_t pages;   /* how many Pages it was for; 0: for the whole File */
-    uint32_t
-        alone; /* 1: it is about the Tier, or about Pages that others bring now; the Transfer
-                         of the File continues */
-    uint64_t bytes; /* read from the origin or received, also by a failed Transfer */
-    uint64_t ns;    /* running time, without the time in which it was parked */
+    uint32_t expired; /* 1: Python was silent; the File is already absent and busy */
+    uint32_t pages;   /* the number of its Pages; 0: the whole File */
+    uint32_t alone;   /* 1: it concerns the Tier, or Pages that others copy now; the
+                         Transfer of the File continues */
+    uint64_t bytes;   /* read from the origin or received, also by a failed Transfer */
+    uint64_t ns;      /* running time, without the time in which it was parked */
     uint64_t ended_ns;
 };
 

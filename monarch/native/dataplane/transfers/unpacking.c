@@ -1,8 +1,8 @@
 /* unpacking.c - the routes out of a packed Tier, into the Pool.
  *
- * A small File is decoded once for all programs that open it. Of an Extent of a large File the
- * pieces with the requested Pages are decoded. A frame has one checksum for all of an Extent, so
- * pieces are compared with the checksums that their Blocks had when they arrived.
+ * A small File is decoded once for all programs that open it. For an Extent of a large File, only
+ * the pieces with the requested Pages are decoded. A frame has one checksum for all of an Extent,
+ * so pieces are compared with the checksums that their Blocks had when they arrived.
  */
 #include <errno.h>
 #include <string.h>
@@ -23,8 +23,8 @@ static uint64_t row_of(const struct transfers *ts, const struct transfer *t)
     return packs_row(ts->packs, t->order.file, order_extent(&t->order));
 }
 
-/* note_unread - what cannot be read of a frame is as what is damaged: the medium of its Tier, of
- * which Python hears, is not that of the Transfer. */
+/* note_unread - treats an unreadable frame as damaged, and reports its Tier to Python, as the
+ * Transfer is into another Tier. */
 static int note_unread(struct transfers *ts, const struct transfer *t, int error)
 {
     report_tier(ts, t, t->unpacking.tier, error);
@@ -60,7 +60,7 @@ static int find_frame(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return found && plain <= EXTENT_BYTES ? 0 : -EBADMSG;
 }
 
-/* decode - the next piece of a frame, into the buffer. */
+/* decode - decodes the next piece of a frame into the buffer. */
 static int decode(struct transfers *ts, struct transfer *t, uint8_t *buffer, size_t n)
 {
     struct unpacking *u = &t->unpacking;
@@ -79,7 +79,7 @@ static int decode(struct transfers *ts, struct transfer *t, uint8_t *buffer, siz
     return packing_decode(ts, &piece, buffer, n);
 }
 
-/* has_moved - the frame was not found, or is not where it was: nothing is wrong with it. */
+/* has_moved - the frame was not found, or is at another place now: nothing is wrong with it. */
 static bool has_moved(struct transfers *ts, const struct transfer *t)
 {
     return packs_moved(ts->packs, row_of(ts, t), &t->unpacking.place);
@@ -94,8 +94,7 @@ static int open_frame(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return rc ? rc : replica_file_create(ts, t);
 }
 
-/* decode_next - decodes the next piece. Nobody needs it if the job ends, or if the File was
- * written. */
+/* decode_next - decodes the next piece; fails if the job ends, or if the File was written. */
 static int decode_next(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     uint64_t left = t->original.size - t->read.offset, began = clock_cpu_ns();
@@ -107,7 +106,7 @@ static int decode_next(struct transfers *ts, struct transfer *t, uint8_t *buffer
     return !rc && transfer_written(ts, t) ? -ESTALE : rc;
 }
 
-/* verify - what was decoded must be what was packed. */
+/* verify - checks that the decoded bytes are those that were packed. */
 static int verify(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     (void)buffer;
@@ -120,13 +119,13 @@ static int verify(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return replica_file_verify(t);
 }
 
-/* has_left - there was no frame, or it has moved. */
+/* has_left - the frame was not found, or it has moved. */
 static bool has_left(struct transfers *ts, const struct transfer *t)
 {
     return !t->unpacking.place.segment || has_moved(ts, t);
 }
 
-/* drop_copy - removes what was decoded. */
+/* drop_copy - removes the decoded copy. */
 static void drop_copy(struct transfer *t)
 {
     seal_drop(&t->sum.sealing);
@@ -140,8 +139,8 @@ static void drop_copy(struct transfer *t)
     t->sum.at = t->sum.first;
 }
 
-/* give_up - drops a frame that is damaged. What had left before it was decoded is no error:
- * programs ask for the File again. */
+/* give_up - drops a damaged frame. A frame that left before it was decoded is no error: programs
+ * request the File again. */
 static int give_up(struct transfers *ts, struct transfer *t, int rc)
 {
     if (rc != -EBADMSG)
@@ -157,7 +156,7 @@ static int give_up(struct transfers *ts, struct transfer *t, int rc)
     return 0;
 }
 
-/* retry - a frame that was moved while it was read is read at its new place, once. */
+/* retry - reads a frame that moved during the read once more, at its new place. */
 static int retry(struct transfers *ts, struct transfer *t, int rc)
 {
     if (rc != -EBADMSG || !has_left(ts, t))
@@ -180,7 +179,7 @@ const struct route route_frame = {
 
 /* ---- Extents -------------------------------------------------------------------------- */
 
-/* decode_at - decodes any piece of a frame that was found. */
+/* decode_at - decodes a given piece of a frame. */
 static int decode_at(struct transfers *ts, struct transfer *t, uint32_t piece,
                      uint8_t *buffer)
 {
@@ -192,7 +191,7 @@ static int decode_at(struct transfers *ts, struct transfer *t, uint32_t piece,
     return decode(ts, t, buffer, left < PIECE_BYTES ? left : PIECE_BYTES);
 }
 
-/* piece_at - the piece of a frame in which a Page is. */
+/* piece_at - returns the piece of a frame that contains a Page. */
 static struct page_run piece_at(const struct transfer *t, uint32_t page)
 {
     uint32_t first = page - page % PIECE_PAGES, left = t->partial->pages - first;
@@ -233,7 +232,7 @@ static struct page_run next_run(struct page_run piece, uint64_t bits[PIECE_BLOCK
     return run;
 }
 
-/* spread - writes what was claimed of a piece, or gives it up: programs ask for it again. */
+/* spread - writes the claimed Pages of a piece, or releases them: programs request them again. */
 static int spread(struct transfers *ts, struct transfer *t, struct page_run piece,
                   uint64_t bits[PIECE_BLOCKS], const uint8_t *bytes)
 {
@@ -249,7 +248,7 @@ static int spread(struct transfers *ts, struct transfer *t, struct page_run piec
     return rc;
 }
 
-/* unpack_piece - decodes the piece with the next Page that was requested. */
+/* unpack_piece - decodes the piece with the next requested Page. */
 static int unpack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     struct page_run piece = piece_at(t, t->pages.next);
@@ -271,8 +270,8 @@ static int unpack_piece(struct transfers *ts, struct transfer *t, uint8_t *buffe
     return rc ? rc : put_rc;
 }
 
-/* unpack - decodes the Pages that were requested, and what their pieces have beside them. It does not
- * yield: programs may wait for any of them. */
+/* unpack - decodes the requested Pages and the others of their pieces. It does not yield: programs
+ * may wait for any of them. */
 static int unpack(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     int rc = partial_borrow(ts, t, order_extent(&t->order), false);
@@ -285,8 +284,7 @@ static int unpack(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return rc;
 }
 
-/* is_useless - a frame is damaged; or nothing is decoded of it, for a File that waits to be
- * whole. */
+/* is_useless - the frame is damaged, or cannot be decoded for a File that waits to be whole. */
 static bool is_useless(const struct transfer *t, int rc)
 {
     return rc == -EBADMSG ||
@@ -300,8 +298,8 @@ static void drop_frame(struct transfers *ts, const struct transfer *t)
         packs_drop_damaged(ts->packs, t->order.file, order_extent(&t->order));
 }
 
-/* end_unpacking - a damaged frame is dropped: the Pages come from elsewhere when programs ask for
- * them again. After any other error they read the origin. */
+/* end_unpacking - drops a damaged frame: its Pages are read from elsewhere when programs request
+ * them again. After any other error programs read the origin. */
 static int end_unpacking(struct transfers *ts, struct transfer *t, int rc)
 {
     partial_return(t);
