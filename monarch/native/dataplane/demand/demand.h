@@ -1,4 +1,4 @@
-/* demand.h - what programs, peers and fill ask for, and how it is begun. */
+/* demand.h - the requests of programs, peers and fill, and how they are begun. */
 #ifndef MONARCH_DEMAND_H
 #define MONARCH_DEMAND_H
 
@@ -15,10 +15,10 @@ struct partial;
 struct pool_queue;
 
 enum {
-    POOL_MS = 5, /* period in which Files that wait for room are looked at */
+    POOL_MS = 5, /* period of the check for Files that wait for space */
 };
 
-/* Files in an order, and how many of them have been looked at. */
+/* Files in an order, and how many of them fill has passed. */
 struct fill_list {
     const uint32_t *files;
     uint64_t count, next;
@@ -30,9 +30,9 @@ struct fill {
     uint64_t mean_bytes; /* of all Files */
 };
 
-/* The calls up, to the client of peers. All are made under the lock of the Transfers. */
+/* Callbacks into the client of peers. All are called under the lock of the Transfers. */
 struct fetcher {
-    void *of; /* NULL: there are no peers yet, or no more */
+    void *of; /* NULL: no peers yet, or no more */
     bool (*push)(void *of, const struct monarch_order *order);
     void (*want)(void *of, const struct page_want *wanted);
     void (*wake)(void *of);
@@ -44,13 +44,13 @@ struct demand {
     struct table *table; /* NULL: Python orders every Transfer */
     struct packs *packs; /* NULL: no Tier is packed */
     struct partials *partials;
-    struct pool *pool;         /* NULL: there is none */
+    struct pool *pool;         /* or NULL */
     struct eviction *eviction; /* NULL: no Tier evicts */
     struct transfers *transfers;
     struct pool_queue *pool_queue;
-    struct hints *hints;       /* NULL: none can be given */
-    uint64_t checked_ns;       /* used by the thread that listens to programs */
-    _Atomic uint64_t asked_ns; /* when a program or a peer has asked last */
+    struct hints *hints;       /* NULL: no program can give hints */
+    uint64_t checked_ns;       /* used by the thread that waits for requests */
+    _Atomic uint64_t asked_ns; /* last request of a program or a peer */
     /* guarded by the lock of the Transfers */
     struct fill fill;
     struct fetcher fetcher;
@@ -79,7 +79,7 @@ int pages_copy(struct demand *d, struct transfer *t, struct page_run run,
 int pages_end_extent(struct demand *d, struct transfer *t, uint32_t extent,
                      uint8_t *buffer);
 
-/* fill.c - background fill; the callers hold the lock of the Transfers, but for
+/* fill.c - background fill; the callers hold the lock of the Transfers, except for
  * fill_paused() */
 bool fill_may_read(const struct demand *d);
 bool fill_read(struct demand *d, struct monarch_order *out);
@@ -99,13 +99,13 @@ void fill_count_left(struct demand *d, uint64_t out[2]);
 uint32_t orders_submit(struct demand *d, const struct monarch_order *orders,
                        uint32_t n);
 
-/* pool_queue.c - Files that wait for room in the Pool */
+/* pool_queue.c - Files that wait for space in the Pool */
 int pool_queue_new(struct demand *d, struct pool_queue **out);
 void pool_queue_free(struct pool_queue *q);
 void pool_queue_wait(struct pool_queue *q, uint32_t file);
 bool pool_queue_serve(struct pool_queue *q);
 
-/* requests.c - what programs ask for, and the thread that listens to them */
+/* requests.c - the requests of programs, and the thread that waits for them */
 void requests_listen(struct demand *d);
 void requests_poll(struct demand *d);
 

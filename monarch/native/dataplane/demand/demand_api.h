@@ -16,8 +16,8 @@ struct monarch_fill {
 enum { HINT_ORDERS_MAX = 256 }; /* of different programs at once */
 
 struct monarch_hint_tally {
-    uint64_t left;                     /* hints that were not looked at */
-    uint64_t unopened, unopened_bytes; /* Files in the Pool whose opens are to come */
+    uint64_t left;                     /* hints not handled yet */
+    uint64_t unopened, unopened_bytes; /* Files in the Pool, to be opened */
     uint64_t given_up_files;           /* read ahead, and not opened in their turn */
 };
 

@@ -1,4 +1,4 @@
-/* file_requests.c - begins what programs and peers ask for: by the staging table, without
+/* file_requests.c - begins Files that programs and peers request: by the staging table, without
  * Python. */
 #include "dataplane/demand/demand.h"
 
@@ -7,8 +7,8 @@
 #include "dataplane/extents/table.h"
 #include "shared/catalog.h"
 
-/* demand_wanted - whether something follows from asking for a File in its state: it may
- * be staged, or it is READY and a program could not open its Replica. */
+/* demand_wanted - a request for a File in its state has an effect: it may be staged, or it is READY
+ * and a program could not open its Replica. */
 bool demand_wanted(const struct demand *d, uint32_t file)
 {
     uint32_t word = replica_load(d->job->catalog, file);
@@ -20,7 +20,7 @@ bool demand_wanted(const struct demand *d, uint32_t file)
     return STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) == REASON_NONE;
 }
 
-/* is_stalled - the origin has to be read, and it does not answer. */
+/* is_stalled - the origin has to be read, and does not answer. */
 static bool is_stalled(struct demand *d, const struct monarch_order *order)
 {
     uint32_t root = 0;
@@ -43,7 +43,7 @@ static void begin(struct demand *d, const struct monarch_order *order)
     start_order(d, order);
 }
 
-/* is_whole - programs wait for the File until it is staged whole. */
+/* is_whole - programs wait until all of the File is staged. */
 static bool is_whole(const struct demand *d, uint32_t file)
 {
     const struct flags *f = d->job->flags;
@@ -53,8 +53,8 @@ static bool is_whole(const struct demand *d, uint32_t file)
            d->table->options.sizes[file] <= d->job->catalog->cold_wait_max_whole_bytes;
 }
 
-/* begin_rest - begins the rest of a File of which programs have read Pages. What finds no
- * room in the queue is requested again. */
+/* begin_rest - begins the rest of a File of which programs have read Pages. If the queue is full,
+ * programs request it again. */
 static void begin_rest(struct demand *d, uint32_t file)
 {
     struct monarch_order order;
@@ -65,13 +65,13 @@ static void begin_rest(struct demand *d, uint32_t file)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* demand_begin - begins the Transfer of a File as it is done for programs, or,
- * without MONARCH_ASKED, as for fill. Python hears of those that it alone can judge: a
- * Replica that could not be opened, and a File whose origin does not answer. */
+/* demand_begin - begins the Transfer of a File for programs, or, without MONARCH_ASKED, for fill.
+ * Files that only Python can judge are reported to it: a Replica that could not be opened, and a
+ * File whose origin does not answer. */
 void demand_begin(struct demand *d, uint32_t file, uint32_t kind)
 {
     struct monarch_order order;
-    /* Of another node it is not known what waits there. */
+    /* For other nodes, waiting programs are unknown. */
     if ((kind & MONARCH_ASKED) &&
         (partial_lacks(d->partials, file) || partial_wants_whole(d->partials, file))) {
         begin_rest(d, file);
@@ -95,7 +95,7 @@ void demand_begin(struct demand *d, uint32_t file, uint32_t kind)
     }
 }
 
-/* demand - begins what a program asks for; without a table, Python does. */
+/* demand - begins a File that a program requests; without a table, Python does. */
 void demand(struct demand *d, uint32_t file)
 {
     atomic_store_explicit(&d->asked_ns, clock_ns(), memory_order_relaxed);
@@ -105,7 +105,7 @@ void demand(struct demand *d, uint32_t file)
         report_file(d->transfers, file);
 }
 
-/* demand_for_peer - asks for a File on behalf of another node. */
+/* demand_for_peer - requests a File on behalf of another node. */
 void demand_for_peer(struct demand *d, uint32_t file)
 {
     if (demand_wanted(d, file))

@@ -1,8 +1,8 @@
-/* fill.c - background fill: goes through the Files that Python has put into an order.
+/* fill.c - background fill: begins the Files that Python has ordered, one after the other.
  *
- * Two lists are gone through side by side: what this node reads from the origin, and
- * what it fetches from peers. The second stays a little behind the first, because peers
- * go on as fast with what they read.
+ * Two lists are processed side by side: Files that this node reads from the origin, and Files that
+ * it fetches from peers. The second list stays a little behind the first, because peers read their
+ * own lists as fast.
  */
 #include "dataplane/demand/demand.h"
 
@@ -18,10 +18,10 @@ enum {
     FETCHES_BUSY = 32,
     FETCHED_BYTES_AHEAD = 8 << 20,
     FETCHED_BYTES_BUSY = 1 << 20, /* requests of programs queue behind these */
-    BEHIND_PARTS = 20, /* how far reading is ahead of fetching: one part of so many */
+    BEHIND_PARTS = 20,            /* reading is 1/20 of its list ahead of fetching */
 };
 
-/* Programs that have asked so recently are expected to ask again. */
+/* Programs that requested so recently are expected to request again. */
 static const uint64_t BUSY_NS = SECOND_NS / 2;
 
 static uint64_t left_of(const struct fill_list *l)
@@ -29,7 +29,7 @@ static uint64_t left_of(const struct fill_list *l)
     return l->count - l->next;
 }
 
-/* fills - Python has given Files to fill with. */
+/* fills - Python has set Files to fill with. */
 static bool fills(const struct demand *d)
 {
     return d->fill.to_read.count || d->fill.to_fetch.count;
@@ -42,7 +42,7 @@ static const struct root_queue *root_of(const struct demand *d, uint32_t file)
     return &d->transfers->roots[root];
 }
 
-/* take - the next File of a list that can be begun; passes over the others. */
+/* take - begins the next File of a list that can be begun; skips the others. */
 static bool take(struct demand *d, struct fill_list *l, struct monarch_order *out)
 {
     for (int n = 0; n < LOOKED_AT_MAX && left_of(l); n++) {
@@ -56,9 +56,9 @@ static bool take(struct demand *d, struct fill_list *l, struct monarch_order *ou
     return false;
 }
 
-/* fill_may_read - there are Files to be read from the origin, no hints come first, and
- * there is a thread for the next one. Those whose origin does not answer are passed over:
- * Python begins the list again when it answers again. */
+/* fill_may_read - Files are left to read from the origin, no hints precede them, and a thread is
+ * free for the next one. Files whose origin does not answer are skipped: Python begins the list
+ * again when it answers again. */
 bool fill_may_read(const struct demand *d)
 {
     const struct fill_list *l = &d->fill.to_read;
@@ -71,9 +71,9 @@ bool fill_may_read(const struct demand *d)
                           q->background_begun < d->transfers->root_background);
 }
 
-/* fill_read - begins the next File that this node reads from the origin, or goes on with a
- * large one whose rest could not be had; in the end, what is missing of those that programs
- * have read in part. */
+/* fill_read - begins the next File that this node reads from the origin, or continues a large one
+ * whose rest was not available; at last, the missing parts of Files that programs have read in
+ * part. */
 bool fill_read(struct demand *d, struct monarch_order *out)
 {
     struct fill_list *l = &d->fill.to_read;
@@ -88,7 +88,7 @@ bool fill_read(struct demand *d, struct monarch_order *out)
     return fills(d) && !left_of(l) && partial_next_incomplete(d->partials, false, out);
 }
 
-/* behind - how many Files may be fetched before fetching catches up with reading. */
+/* behind - returns how many Files may be fetched before fetching catches up with reading. */
 static uint64_t behind(const struct fill *f)
 {
     const struct fill_list *read = &f->to_read, *fetch = &f->to_fetch;
@@ -99,8 +99,8 @@ static uint64_t behind(const struct fill *f)
     return before > 0 ? (uint64_t)before : 0;
 }
 
-/* fill_fetch_room - how many Files more may be fetched: they share connections with
- * demand. `count` and `bytes` are those that are being fetched unasked. */
+/* fill_fetch_room - returns how many more Files may be fetched: they share connections with demand.
+ * `count` and `bytes` are those being fetched unasked. */
 uint64_t fill_fetch_room(const struct demand *d, uint64_t count, uint64_t bytes)
 {
     const struct fill *f = &d->fill;
@@ -116,7 +116,7 @@ uint64_t fill_fetch_room(const struct demand *d, uint64_t count, uint64_t bytes)
     return room < due ? room : due;
 }
 
-/* fill_may_fetch - what large Files lack may be fetched unasked. */
+/* fill_may_fetch - missing parts of large Files may be fetched unasked. */
 bool fill_may_fetch(struct demand *d)
 {
     pthread_mutex_lock(&d->transfers->lock);
@@ -126,7 +126,7 @@ bool fill_may_fetch(struct demand *d)
     return may;
 }
 
-/* fill_call - with each heartbeat: lets fetches of what large Files lack go on. */
+/* fill_call - with each heartbeat: resumes fetches of missing parts of large Files. */
 void fill_call(struct demand *d)
 {
     if (!partials_to_complete(d->partials))
@@ -137,7 +137,7 @@ void fill_call(struct demand *d)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* fill_fetch_next - sends an order for some of that; false: there is none. */
+/* fill_fetch_next - sends an order for some missing part of a large File; false: none. */
 bool fill_fetch_next(struct demand *d)
 {
     struct monarch_order order;
@@ -152,8 +152,8 @@ bool fill_fetch_next(struct demand *d)
     return true;
 }
 
-/* fill_fetch - begins the next File that comes from a peer, or from the origin if its
- * peers are gone. */
+/* fill_fetch - begins the next File that is fetched from a peer, or from the origin if its peers
+ * are gone. */
 bool fill_fetch(struct demand *d, struct monarch_order *out)
 {
     return take(d, &d->fill.to_fetch, out);

@@ -1,4 +1,4 @@
-/* hint_paths.c - from the paths of an order to File numbers. */
+/* hint_paths.c - converts the paths of an order to File numbers. */
 #include <string.h>
 #include <sys/stat.h>
 
@@ -10,7 +10,7 @@ static const char *text_of(const struct catalog *cat, uint64_t place)
     return (const char *)cat + cat->strings + (place >> 16);
 }
 
-/* below - what follows a spelling of a root in a path; NULL: it is not below it. */
+/* below - returns the part of a path behind a spelling of a root; NULL: it is not below it. */
 static const char *below(const struct catalog *cat, const struct prefix *p,
                          const char *path, size_t n)
 {
@@ -21,7 +21,7 @@ static const char *below(const struct catalog *cat, const struct prefix *p,
     return path + length + 1;
 }
 
-/* file_of - the File that a root-relative path names, itself or as a link; or NONE32. */
+/* file_of - returns the File that a root-relative path names, directly or as a link; or NONE32. */
 static uint32_t file_of(const struct catalog *cat, uint32_t root, const char *rel,
                         size_t n)
 {
@@ -52,8 +52,8 @@ static uint32_t find(const struct catalog *cat, const char *path, size_t n)
     return NONE32;
 }
 
-/* monarch_hint_files - the Files that absolute paths name, each ended by NUL: how many, in
- * their order. Paths of no File are left out. */
+/* monarch_hint_files - converts absolute paths, each ended by NUL, to Files in their order; returns
+ * their number. Paths of no File are left out. */
 uint64_t monarch_hint_files(const void *catalog, const char *paths, size_t bytes,
                             uint32_t *files)
 {

@@ -1,10 +1,10 @@
-/* hints.c - goes through the orders of Files that programs will open: each is begun before
- * background fill, into a Tier or the Pool, as far ahead as the Pool has room.
+/* hints.c - reads ahead the Files that programs will open: each is begun before background fill,
+ * into a Tier or the Pool, as far ahead as the Pool has space.
  *
- * An idle copy thread takes the next File of an order, one program after the other. When
- * the Pool is full of Files that are not opened yet, the hints wait, and the thread that
- * listens to programs looks whether that has changed. A File that was opened before its
- * turn is passed over, so that a wrong order reads nothing twice.
+ * An idle copy thread takes the next File of an order, one program after the other. When the Pool
+ * is full of Files that are not opened yet, the hints wait, and the thread that waits for requests
+ * checks whether that has changed. A File that was opened before its turn is skipped, so that a
+ * wrong order reads nothing twice.
  */
 #include "dataplane/demand/hints.h"
 
@@ -19,22 +19,22 @@
 
 enum {
     LOOKED_AT_MAX = 64, /* hints in one call, most of which need nothing */
-    FRESH = 1 << 15,    /* bit of what is pending: no hint of the File was looked at */
+    FRESH = 1 << 15,    /* bit of `pending`: no hint of the File was handled */
     PENDING_MAX = FRESH - 1,
 };
 
-/* A File that the Pool has no room for, though nothing is to be opened, is passed over
- * after this time. */
+/* A File for which the Pool has no space, though no open is expected, is skipped after this
+ * time. */
 static const uint64_t BLOCKED_NS = SECOND_NS / 10;
-/* How often the Pool is tried again, if no program opens anything. */
+/* How often the Pool is retried while no program opens anything. */
 static const uint64_t AGAIN_NS = SECOND_NS / 20;
-/* While programs open what was read ahead, room is looked for often, but less so if there
- * are many claims to look at. */
+/* While programs open prefetched Files, the Pool is checked often, but less often with many
+ * claims. */
 static const uint64_t MOVING_NS = SECOND_NS, CLAIM_NS = 2000;
 
 enum look { LOOK_PASSED, LOOK_BEGUN, LOOK_BLOCKED };
 
-/* hints_new - there are no hints; hints_free() is due even after a failure. */
+/* hints_new - creates the state without hints; hints_free() must follow, even after a failure. */
 int hints_new(struct demand *d, struct hints **out)
 {
     struct hints *h = calloc(1, sizeof(*h));
@@ -49,7 +49,7 @@ int hints_new(struct demand *d, struct hints **out)
     return h->pending ? rc : -ENOMEM;
 }
 
-/* hints_free - no thread uses them any more. */
+/* hints_free - frees the hints; no thread uses them any more. */
 void hints_free(struct hints *h)
 {
     if (!h)
@@ -74,7 +74,7 @@ static void take_hint(struct hints *h, uint32_t file)
     h->pending[file] = pending ? pending - 1 : 0;
 }
 
-/* remove_order - the last one takes its place. */
+/* remove_order - removes an order; the last one takes its place. */
 static void remove_order(struct hints *h, struct hint_order *o)
 {
     while (o->next < o->count)
@@ -91,7 +91,7 @@ static struct hint_order *order_of(struct hints *h, uint64_t program)
     return NULL;
 }
 
-/* add_order - no open that came before counts for it. */
+/* add_order - adds an order; earlier opens of its Files do not count for it. */
 static void add_order(struct hints *h, const struct hint_order *o)
 {
     for (uint64_t i = 0; i < o->count; i++) {
@@ -105,7 +105,7 @@ static void add_order(struct hints *h, const struct hint_order *o)
     h->orders[h->order_count++] = *o;
 }
 
-/* replace_order - the order of a program takes the place of its former one. */
+/* replace_order - replaces the former order of a program. */
 static int replace_order(struct hints *h, const struct hint_order *o)
 {
     struct hint_order *former = order_of(h, o->program);
@@ -133,8 +133,8 @@ static struct hint_order *next_order(struct hints *h)
 
 /* ---- one hint; the callers hold the lock -------------------------------------------- */
 
-/* budget_of - what the Pool may keep for hints: something is left for programs that ask
- * for other Files, more where these come through the Pool too. */
+/* budget_of - returns how much of the Pool hints may use: some is left for programs that request
+ * other Files, more where these pass through the Pool, too. */
 static uint64_t budget_of(const struct demand *d)
 {
     struct monarch_account a;
@@ -144,7 +144,7 @@ static uint64_t budget_of(const struct demand *d)
     return table_uses_pool(d->table) ? a.capacity / 2 : a.capacity / 4 * 3;
 }
 
-/* claim - one more open of a File is to come, which is or will be in this Tier. */
+/* claim - claims one more open of a File that is or will be in this Tier. */
 static void claim(struct demand *d, const struct hint_order *o, uint32_t file,
                   uint32_t tier)
 {
@@ -153,7 +153,7 @@ static void claim(struct demand *d, const struct hint_order *o, uint32_t file,
         claims_take(c, file);
 }
 
-/* is_full - so much is read ahead that the next File has to wait. */
+/* is_full - so much is read ahead that the next File must wait. */
 static bool is_full(struct claims *c, uint64_t need, uint64_t budget)
 {
     bool full = c->pooled.count && c->bytes + need > budget;
@@ -183,7 +183,7 @@ static enum look begin(struct demand *d, const struct hint_order *o,
     return verdict == VERDICT_POOL && need <= budget ? LOOK_BLOCKED : LOOK_PASSED;
 }
 
-/* look_at - the next File of an order. */
+/* look_at - handles the next File of an order. */
 static enum look look_at(struct demand *d, struct hint_order *o,
                          struct monarch_order *out)
 {
@@ -205,8 +205,8 @@ static enum look look_at(struct demand *d, struct hint_order *o,
     return look;
 }
 
-/* waits - the Pool has no room for the next File of an order, and may have some later. What
- * other hints claim is opened some time: only without claims does the time count. */
+/* waits - the Pool has no space for the next File of an order, but may have some later. Files
+ * claimed by other hints will be opened some time: only without claims does the time count. */
 static bool waits(struct hints *h, struct hint_order *o, uint64_t now)
 {
     if (h->claims.pooled.count) {
@@ -217,7 +217,7 @@ static bool waits(struct hints *h, struct hint_order *o, uint64_t now)
     return now - o->blocked_ns < BLOCKED_NS;
 }
 
-/* go_on - looks at hints until one is begun, or there is no room. */
+/* go_on - handles hints until one is begun, or the Pool is full. */
 static enum look go_on(struct demand *d, struct monarch_order *out)
 {
     struct hints *h = d->hints;
@@ -236,8 +236,8 @@ static enum look go_on(struct demand *d, struct monarch_order *out)
 
 /* ---- for others -------------------------------------------------------------------- */
 
-/* hints_begin - begins the next File that programs will open, if one can be begun now. A
- * caller holds no lock. */
+/* hints_begin - begins the next File that programs will open, if one can be begun now. The caller
+ * holds no lock. */
 void hints_begin(struct demand *d)
 {
     struct hints *h = d->hints;
@@ -251,7 +251,7 @@ void hints_begin(struct demand *d)
         start_order(d, &order);
 }
 
-/* want - lets a thread look at the hints, and that one wake others. */
+/* want - lets a thread handle the hints, and wake others. */
 static void want(struct demand *d)
 {
     pthread_mutex_lock(&d->transfers->lock);
@@ -269,7 +269,7 @@ bool hints_poll(struct demand *d)
     if (!h)
         return false;
     if (hints_wanted(d)) {
-        want(d); /* fetches may have ended that hints have waited for */
+        want(d); /* fetches that hints waited for may have ended */
         return true;
     }
     pthread_mutex_lock(&h->lock);
@@ -288,7 +288,7 @@ bool hints_poll(struct demand *d)
 }
 
 /* hints_set - replaces the Files that a program will open next, in this order. -ENOSPC: too many
- * programs give hints; -EINVAL: no such File; -ENOSYS: the segments are not for hints;
+ * programs give hints; -EINVAL: no such File; -ENOSYS: the segments do not support hints;
  * -ENOMEM. */
 int hints_set(struct demand *d, uint64_t program, const uint32_t *files, uint64_t n)
 {

@@ -9,21 +9,21 @@ struct hint_order { /* of one program */
     uint64_t program;
     uint32_t *files;
     uint64_t count, next;
-    uint64_t blocked_ns; /* since when its next File has had no room; 0: not so */
+    uint64_t blocked_ns; /* since when its next File does not fit; 0: it does */
 };
 
 struct hints {
-    atomic_bool wanted;   /* some File can perhaps be begun */
+    atomic_bool wanted;   /* a File can perhaps be begun */
     pthread_mutex_t lock; /* guards the rest; before that of the queue of the Pool */
     struct hint_order orders[HINT_ORDERS_MAX];
     uint32_t order_count, turn;
-    uint16_t *pending; /* per File: hints that are not looked at */
+    uint16_t *pending; /* per File: hints not handled yet */
     struct claims claims;
-    uint64_t moved_ns;  /* when programs have last opened what was read ahead */
-    uint64_t looked_ns; /* when the Pool was tried again last */
+    uint64_t moved_ns;  /* when programs last opened a prefetched File */
+    uint64_t looked_ns; /* when the Pool was last retried */
 };
 
-/* hints_wanted - the threads should look at the hints before they fill. */
+/* hints_wanted - the threads should handle hints before they fill. */
 static inline bool hints_wanted(const struct demand *d)
 {
     return d->hints && atomic_load_explicit(&d->hints->wanted, memory_order_relaxed);

@@ -1,11 +1,11 @@
-/* orders.c - passes what the staging table has begun, and the lists of background fill, to
+/* orders.c - passes orders that the staging table has begun, and the lists of background fill, to
  * the threads that carry them out. */
 #include "dataplane/demand/demand.h"
 
 #include "dataplane/extents/partial.h"
 #include "dataplane/extents/table.h"
 
-/* order_push - queues an order at its source; false: there are too many. */
+/* order_push - queues an order at its source; false: the queue is full. */
 bool order_push(struct demand *d, const struct monarch_order *order)
 {
     bool pushed = false;
@@ -18,15 +18,15 @@ bool order_push(struct demand *d, const struct monarch_order *order)
     return pushed;
 }
 
-/* start_order - carries out an order that the table has begun. If it is not taken, the
- * File is absent again, and programs that wait ask again. */
+/* start_order - carries out an order that the table has begun. If the queue is full, the File
+ * becomes absent again, and waiting programs request it again. */
 void start_order(struct demand *d, const struct monarch_order *order)
 {
     if (!order_push(d, order))
         monarch_table_fail(d->table, order, REASON_NONE, 1);
 }
 
-/* wake_all - lets all threads see what is to be done now; under the lock. */
+/* wake_all - wakes all threads to look for work; under the lock. */
 static void wake_all(struct demand *d)
 {
     idle_call_all(d->transfers);
@@ -34,7 +34,7 @@ static void wake_all(struct demand *d)
         d->fetcher.wake(d->fetcher.of);
 }
 
-/* fill_set - goes through these Files from now on, instead of those before. */
+/* fill_set - replaces the lists of Files to fill with. */
 void fill_set(struct demand *d, const struct monarch_fill *fill)
 {
     pthread_mutex_lock(&d->transfers->lock);
@@ -45,7 +45,7 @@ void fill_set(struct demand *d, const struct monarch_fill *fill)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* fill_set_paused - fetches nothing from peers unasked, or goes on. */
+/* fill_set_paused - pauses or resumes unasked fetches from peers. */
 void fill_set_paused(struct demand *d, int paused)
 {
     pthread_mutex_lock(&d->transfers->lock);
@@ -56,8 +56,8 @@ void fill_set_paused(struct demand *d, int paused)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* fill_count_left - how many Files of each list have not been looked at, or are
- * staged in part, or have failed and are to be judged. */
+/* fill_count_left - counts the Files of each list that fill has not passed yet, with those that are
+ * staged in part, or have failed and wait for Python. */
 void fill_count_left(struct demand *d, uint64_t out[2])
 {
     pthread_mutex_lock(&d->transfers->lock);
@@ -68,8 +68,8 @@ void fill_count_left(struct demand *d, uint64_t out[2])
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* orders_submit - queues orders and returns how many it accepted: it stops at
- * the first whose class has ORDERS_MAX orders that are not collected yet. */
+/* orders_submit - queues orders and returns how many it accepted: it stops at the first whose class
+ * has ORDERS_MAX orders that are not collected yet. */
 uint32_t orders_submit(struct demand *d, const struct monarch_order *orders, uint32_t n)
 {
     uint32_t taken = 0;

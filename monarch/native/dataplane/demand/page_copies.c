@@ -1,9 +1,9 @@
 /* page_copies.c - copies Pages of large Files from the origin, and completes their Extents.
  *
- * The origin's file is compared with the Catalog after each piece, before programs see its
- * Pages. When the last Page of an Extent is present, the Extent is read once more from the
- * Tier for its checksum and its seal, and each of its Blocks must still be what came from
- * the origin. When the last Extent has them, the Replica is published as any other.
+ * The origin's file is compared with the Catalog after each piece, before programs see its Pages.
+ * When the last Page of an Extent is present, the Extent is read once more from the Tier for its
+ * checksum and its seal, and each of its Blocks must still match the bytes from the origin. When
+ * the last Extent has them, the Replica is published as any other.
  */
 #include <errno.h>
 #include <string.h>
@@ -33,14 +33,14 @@ static ssize_t read_at(int fd, uint8_t *buffer, size_t n, uint64_t offset)
     }
 }
 
-/* piece_of - changes with each piece that is read of a slow origin. */
+/* piece_of - returns a number that changes with each piece read from a slow origin. */
 static uint32_t piece_of(uint64_t offset)
 {
     return (uint32_t)(offset / PROGRESS_BYTES) + 1;
 }
 
-/* read_piece - reads up to n bytes, `want` of which are enough, in smaller pieces where the
- * origin is slow. */
+/* read_piece - reads up to n bytes, `want` of which are enough, in smaller pieces if the origin is
+ * slow. */
 static ssize_t read_piece(struct demand *d, struct transfer *t, uint8_t *buffer,
                           size_t n, size_t want)
 {
@@ -79,8 +79,7 @@ static int fetch(struct demand *d, struct transfer *t, uint8_t *buffer, size_t w
         return -ECANCELED;
     if (transfer_written(d->transfers, t) || (size_t)got != want)
         return -ESTALE;
-    return transfer_origin_same(
-        t); /* the server itself is asked before it is published */
+    return transfer_origin_same(t); /* publish() asks the server if needed */
 }
 
 /* verify_piece - compares a piece of a complete Extent with its checksums. */
@@ -125,8 +124,8 @@ static int finish_extent(struct demand *d, struct transfer *t, uint32_t extent,
     return rc;
 }
 
-/* publish - gives the complete file what a Replica has, and makes it READY. What peers have
- * given was compared with the origin by them. */
+/* publish - completes the file as a Replica, and makes it READY. Bytes from peers were compared
+ * with the origin by these. */
 static int publish(struct demand *d, struct transfer *t)
 {
     bool compared = atomic_load(&t->partial->from_origin);
@@ -135,7 +134,7 @@ static int publish(struct demand *d, struct transfer *t)
         rc = transfer_origin_unchanged(t);
         transfer_drop_pages(
             d->transfers, t, 0,
-            t->original.size); /* also what was read ahead and had arrived before */
+            t->original.size); /* also read-ahead that arrived earlier */
     }
     rc = rc ? rc : replica_file_verify(t);
     rc = rc ? rc : transfer_publish(d->transfers, t);
@@ -144,7 +143,7 @@ static int publish(struct demand *d, struct transfer *t)
     return rc;
 }
 
-/* pages_end_extent - an Extent is complete: the last one publishes the Replica. */
+/* pages_end_extent - ends a complete Extent: the last one publishes the Replica. */
 int pages_end_extent(struct demand *d, struct transfer *t, uint32_t extent,
                      uint8_t *buffer)
 {
@@ -154,10 +153,10 @@ int pages_end_extent(struct demand *d, struct transfer *t, uint32_t extent,
                : publish(d, t);
 }
 
-/* An HDF5 file has tables near its begin, those that were made last at its end, and its readers
- * go from one to the next: each would be a round trip of its own. At most 1.25 MiB more are
- * read. Nothing is gained for parquet: its readers begin with the footer, and what lies before
- * it in the last MiB is mostly not read next. */
+/* An HDF5 file has tables near its begin, and the newest ones at its end; its readers follow them
+ * one by one, and each would be a round trip of its own. At most 1.25 MiB more are read. Parquet
+ * would gain nothing: its readers begin with the footer, and mostly do not read the rest of the
+ * last MiB next. */
 struct magic { /* bytes of a file by which its format is recognised */
     size_t at, count;
     char bytes[8];
@@ -169,8 +168,8 @@ static bool has(const uint8_t *bytes, const struct magic *magic)
     return memcmp(bytes + magic->at, magic->bytes, magic->count) == 0;
 }
 
-/* first_pages - which Pages programs want next that have requested the first Page of a File,
- * as far as this node reads them from the origin; returns the number of ranges. */
+/* first_pages - finds the Pages that programs want after the first Page of a File, as far as this
+ * node reads them from the origin; returns the number of ranges. */
 static uint32_t first_pages(const struct demand *d, const struct transfer *t,
                             const uint8_t *bytes,
                             struct page_range out[FIRST_RANGES_MAX])
@@ -234,7 +233,7 @@ static int give_up(struct demand *d, struct transfer *t, const struct arrival *a
     return 0;
 }
 
-/* arrive - lets programs read Pages that have been written to the Tier. */
+/* arrive - makes Pages that were written to the Tier visible to programs. */
 static int arrive(struct demand *d, struct transfer *t, struct page_run run,
                   uint8_t *buffer)
 {

@@ -1,6 +1,5 @@
-/* page_requests.c - begins the Transfers of Pages that programs request, and looks at
- * partial Replicas that no Transfer looks at.
- */
+/* page_requests.c - begins the Transfers of Pages that programs request, and checks partial
+ * Replicas that no Transfer uses. */
 #include "dataplane/demand/demand.h"
 
 #include "dataplane/extents/eviction.h"
@@ -13,8 +12,8 @@
 
 enum { CHECKED_MAX = 16 }; /* modified Files reported in one heartbeat */
 
-/* begin - a File of which a program has requested Pages is staged from now on; false: it
- * can be staged only whole, or not at all. */
+/* begin_partly - begins to stage a File of which a program has requested Pages; false: it can be
+ * staged only whole, or not at all. */
 static bool begin_partly(struct demand *d, uint32_t file)
 {
     struct monarch_order order;
@@ -41,8 +40,8 @@ static bool is_for_peers(const struct demand *d, const struct monarch_order *ord
             end == pages_of(d->table->options.sizes[order->file]));
 }
 
-/* pages_send - has the Pages of an order, which are claimed, brought by the next source
- * that can be asked, or decoded; false: its queue is full. */
+/* pages_send - sends an order for claimed Pages to the next source to try, or to a decoder; false:
+ * its queue is full. */
 bool pages_send(struct demand *d, struct monarch_order *order)
 {
     if (extent_is_packed(d->partials, order->file, order_extent(order))) {
@@ -54,7 +53,7 @@ bool pages_send(struct demand *d, struct monarch_order *order)
     return table_page_source(d->table, order) && order_push(d, order);
 }
 
-/* want - a program waits for Pages that fill has requested: of this node, or of others. */
+/* want - raises Pages that fill has requested, here or on another node, as a program waits now. */
 static void want(struct demand *d, struct page_range range)
 {
     struct page_want wanted = {presence_file(d->job->flags, range.large), range.first,
@@ -66,24 +65,24 @@ static void want(struct demand *d, struct page_range range)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* pages_want_rest - a program waits for all Pages of a File: also for those that fill has
- * asked for. */
+/* pages_want_rest - raises all Pages of a File that fill has requested: a program waits for
+ * them. */
 void pages_want_rest(struct demand *d, struct partial *p)
 {
     for (uint32_t extent = 0; partial_take_unasked(d->partials, p, &extent); extent++)
         want(d, (struct page_range){p->large, extent * EXTENT_PAGES, EXTENT_PAGES});
 }
 
-/* pages_check_asked - fill has sent an order for Pages that it had claimed: a program that
- * has requested them before they were sent has found no order. */
+/* pages_check_asked - raises Pages that fill has claimed and now ordered, if a program requested
+ * them in between: it has found no order. */
 void pages_check_asked(struct demand *d, uint32_t large, struct page_run run)
 {
     if (partial_asked_since(d->partials, large, run))
         want(d, (struct page_range){large, run.first, run.count});
 }
 
-/* push - queues the Transfer of each run; what finds no room in a queue is requested again
- * by the program. */
+/* push - queues the Transfer of each run; if a queue is full, the program requests the run
+ * again. */
 static void push(struct demand *d, uint32_t large, const struct page_claims *claims)
 {
     for (uint32_t i = 0; i < claims->count; i++) {
@@ -107,8 +106,8 @@ static uint32_t root_of(const struct demand *d, uint32_t file)
     return root;
 }
 
-/* pages_requested - a program waits for Pages of a large File, or will read them soon;
- * `unasked`: another node fills with them. */
+/* pages_requested - handles a request for Pages of a large File that a program waits for, or will
+ * read soon; `unasked`: another node fills with them. */
 void pages_requested(struct demand *d, struct page_range range, bool unasked)
 {
     struct page_claims claims;
@@ -146,7 +145,7 @@ void pages_resume(struct demand *d)
     }
 }
 
-/* pages_check - with each heartbeat: frees the room of Files that are not staged any more, and
+/* pages_check - with each heartbeat: frees the space of Files that are not staged any more, and
  * reports those that were written to Python by a Transfer. */
 void pages_check(struct demand *d)
 {

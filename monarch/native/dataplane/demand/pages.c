@@ -1,4 +1,4 @@
-/* pages.c - the route of Pages: those that programs request, or all that a large File lacks. */
+/* pages.c - the route of Pages: requested ones, or all missing ones of a large File. */
 #include <errno.h>
 
 #include "dataplane/base/syscalls.h"
@@ -16,7 +16,7 @@ enum {
 
 /* ---- the Transfer ---------------------------------------------------------------- */
 
-/* has_arrived - an order for Pages that are present: only their Extent is completed. */
+/* has_arrived - the order is for Pages that are present: only their Extent is completed. */
 static bool has_arrived(const struct transfer *t)
 {
     return t->order.tried == PAGES_PRESENT;
@@ -41,8 +41,8 @@ static int check(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return transfer_check(ts, t, buffer);
 }
 
-/* may_share - a large File of another job may be linked: nobody is to have its checksums, and nothing of
- * it is here. */
+/* may_share - a large File of another job may be linked: its checksums are not needed, and no part
+ * of it is here. */
 static bool may_share(struct demand *d, const struct transfer *t, struct page_run own)
 {
     const struct transfers *ts = d->transfers;
@@ -50,7 +50,7 @@ static bool may_share(struct demand *d, const struct transfer *t, struct page_ru
            !has_arrived(t) && partial_is_untouched(d->partials, t->partial, own);
 }
 
-/* link_whole - links the File, unless a file for its Pages was created; no other Transfer creates one
+/* link_whole - links the File, unless a file for its Pages exists; no other Transfer creates one
  * meanwhile. */
 static bool link_whole(struct demand *d, struct partial *p)
 {
@@ -63,8 +63,8 @@ static bool link_whole(struct demand *d, struct partial *p)
     return linked;
 }
 
-/* share - links the File from another job of this user; false: none has it whole, or some of it is
- * here. Only fill waits for a job that reads it: a program waits for few Pages. */
+/* share - links the File from another job of this user; false: no job has it whole, or a part of it
+ * is here. Only fill waits for a job that reads it: a program waits for few Pages. */
 static bool share(struct demand *d, struct transfer *t)
 {
     struct partial *p = t->partial;
@@ -79,7 +79,7 @@ static bool share(struct demand *d, struct transfer *t)
     return linked;
 }
 
-/* gather - links the File, or, for an order of all of it, see partial_assemble_whole(). */
+/* gather - links the File, or, for an order of all of it, calls partial_assemble_whole(). */
 static int gather(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     if (share(demand_of(ts), t))
@@ -89,22 +89,22 @@ static int gather(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return 0;
 }
 
-/* next_count - how many Pages to read next: they end at a multiple of their number. */
+/* next_count - returns how many Pages to read next: they end at a multiple of their number. */
 static uint32_t next_count(const struct transfer *t, uint32_t first)
 {
     uint32_t most = t->read.chunks * CHUNK_PAGES;
     return most - first % most;
 }
 
-/* rest_of_extent - how many Pages there are from this one to the end of its Extent. */
+/* rest_of_extent - returns the number of Pages from this one to the end of its Extent. */
 static uint32_t rest_of_extent(const struct transfer *t, uint32_t page)
 {
     struct page_run all = partial_extent_pages(t->partial, page / EXTENT_PAGES);
     return all.first + all.count - page;
 }
 
-/* copy_asked - the Pages that programs have requested, which are claimed already. It does not yield:
- * programs may wait for any of them. */
+/* copy_asked - copies the Pages that programs have requested, which are claimed already. It does
+ * not yield: programs may wait for any of them. */
 static int copy_asked(struct demand *d, struct transfer *t, uint8_t *buffer)
 {
     int rc = 0;
@@ -119,7 +119,7 @@ static int copy_asked(struct demand *d, struct transfer *t, uint8_t *buffer)
     return rc;
 }
 
-/* may_fetch_unasked - what peers are asked for unasked leaves room for programs. */
+/* may_fetch_unasked - unasked fetches from peers leave space for programs. */
 static bool may_fetch_unasked(struct demand *d)
 {
     pthread_mutex_lock(&d->transfers->lock);
@@ -128,7 +128,7 @@ static bool may_fetch_unasked(struct demand *d)
     return may;
 }
 
-/* is_full - as much is being fetched as may be: in all for fill, else of this File. */
+/* is_full - as much is being fetched as is allowed: by fill in all, or else of this File. */
 static bool is_full(struct demand *d, const struct transfer *t)
 {
     pthread_mutex_lock(&d->partials->lock);
@@ -139,7 +139,7 @@ static bool is_full(struct demand *d, const struct transfer *t)
     return order_class(t->order.kind) == CLASS_BACKGROUND && !may_fetch_unasked(d);
 }
 
-/* waits_for_pool - an Extent is to be packed, for which there is no room in the Pool now. */
+/* waits_for_pool - an Extent is to be packed, and the Pool has no space for it now. */
 static bool waits_for_pool(struct demand *d, const struct transfer *t, uint32_t page)
 {
     pthread_mutex_lock(&d->partials->lock);
@@ -148,21 +148,21 @@ static bool waits_for_pool(struct demand *d, const struct transfer *t, uint32_t 
     return waits;
 }
 
-/* is_needless - fill would read for nodes that are gone, and no program runs on this one: all
- * leave when the job ends, and what is not fetched by then is of no use. */
+/* is_needless - fill would read for nodes that are gone, and no program runs on this node: all
+ * leave when the job ends, and Pages not fetched by then are of no use. */
 static bool is_needless(struct demand *d, const struct monarch_order *order)
 {
     return order->tried && order_class(order->kind) == CLASS_BACKGROUND &&
            fill_paused(d);
 }
 
-/* is_decoded - Pages of a File that is gathered are in a frame. */
+/* is_decoded - the Pages are in a frame, of a File that is being assembled. */
 static bool is_decoded(struct demand *d, const struct transfer *t, uint32_t extent)
 {
     return t->partial->gathers && extent_is_packed(d->partials, t->order.file, extent);
 }
 
-/* send - has claimed Pages brought by their owner, or out of a frame. */
+/* send - sends an order for claimed Pages to their owner, or to a decoder. */
 static int send(struct demand *d, struct transfer *t, struct monarch_order *order,
                 bool unasked)
 {
@@ -176,8 +176,8 @@ static int send(struct demand *d, struct transfer *t, struct monarch_order *orde
     return 0;
 }
 
-/* bring - has the next missing Pages brought, by their owner, out of a frame or by this
- * Transfer itself; UNABLE: not now; ROOMLESS: no Tier has room for them. */
+/* bring - copies the next missing Pages: from their owner, out of a frame or by this Transfer
+ * itself; UNABLE: not now; ROOMLESS: no Tier has space for them. */
 static int bring(struct demand *d, struct transfer *t, uint32_t next, uint8_t *buffer)
 {
     struct monarch_order order = t->order;
@@ -205,8 +205,8 @@ static int bring(struct demand *d, struct transfer *t, uint32_t next, uint8_t *b
     return sent ? send(d, t, &order, how.unasked) : pages_copy(d, t, run, buffer);
 }
 
-/* bring_missing - the next piece that nobody else copies. STEP_MORE: there may be others. UNABLE:
- * some of it cannot be brought now. */
+/* bring_missing - copies the next piece that no other Transfer copies. STEP_MORE: more may be
+ * missing. UNABLE: some of it cannot be copied now. */
 static int bring_missing(struct demand *d, struct transfer *t, uint8_t *buffer)
 {
     for (;;) {
@@ -223,7 +223,7 @@ static int bring_missing(struct demand *d, struct transfer *t, uint8_t *buffer)
     }
 }
 
-/* bring_next - brings what was requested, or the next piece of what is missing. */
+/* bring_next - copies the requested Pages, or the next missing piece. */
 static int bring_next(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     if (t->order.page_count)
@@ -232,8 +232,8 @@ static int bring_next(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return rc == UNABLE ? 0 : rc;
 }
 
-/* leave - ends a Transfer of fill that can bring nothing more now: it goes on with the File
- * later, unless all that this node keeps of it is there. */
+/* leave - ends a Transfer of fill that can copy nothing more now: it continues the File later,
+ * unless all that this node keeps of it is present. */
 static int leave(struct demand *d, struct transfer *t)
 {
     if (!t->pages.unable && t->partial->pieces)
@@ -243,7 +243,7 @@ static int leave(struct demand *d, struct transfer *t)
     return 0;
 }
 
-/* await - waits for what others copy. STEP_MORE: what they have given up may be brought. */
+/* await - waits for the copies of others. STEP_MORE: Pages that they gave up may be copied. */
 static int await(struct demand *d, struct transfer *t)
 {
     int rc = 0;
@@ -270,7 +270,7 @@ static int complete_come(struct demand *d, struct transfer *t, uint8_t *buffer)
     return rc ? rc : pages_end_extent(d, t, extent, buffer);
 }
 
-/* complete - for programs it waits until all Pages are there. */
+/* complete - ends the order; for programs it waits until all Pages are present. */
 static int complete(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     struct demand *d = demand_of(ts);
@@ -285,7 +285,7 @@ static int complete(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return leaves ? leave(d, t) : await(d, t);
 }
 
-/* give_up - what a Transfer that has failed has claimed and not copied. */
+/* give_up - releases the Pages that a failed Transfer has claimed and not copied. */
 static void give_up(struct demand *d, struct transfer *t)
 {
     uint32_t left = t->pages.end - t->pages.next;
@@ -296,14 +296,14 @@ static void give_up(struct demand *d, struct transfer *t)
     t->pages.next = t->pages.end;
 }
 
-/* spares_file - an error of the origin at some Pages, which its other Pages may not have:
- * programs that ask for these get the origin's own answer. */
+/* spares_file - the origin failed at some Pages, but perhaps not at others: programs that request
+ * these get the origin's own error. */
 static bool spares_file(const struct transfer *t, int rc)
 {
     return t->order.page_count && t->step == MONARCH_STEP_READ && rc != -ESTALE;
 }
 
-/* has_left - what nobody waits for has ended otherwise meanwhile: that is no failure. */
+/* has_left - a File that no program waits for has ended otherwise meanwhile: no failure. */
 static bool has_left(struct demand *d, const struct transfer *t, int rc)
 {
     int status;
@@ -312,13 +312,13 @@ static bool has_left(struct demand *d, const struct transfer *t, int rc)
            partial_ended(d->partials, t->partial, &status);
 }
 
-/* settle - returns what Python is to hear of. */
+/* settle - returns the result for Python. */
 static int settle(struct transfers *ts, struct transfer *t, int rc)
 {
     struct demand *d = demand_of(ts);
     struct partial *p = t->partial;
     partial_return(t);
-    if (!p) /* of Pages: the File has ended before */
+    if (!p) /* for Pages: the File has ended before */
         return t->order.page_count ? 0 : rc;
     table_busy(d->table, false);
     give_up(d, t);

@@ -1,5 +1,4 @@
-/* pool_queue.c - Files that wait for room in the Pool, in the order in which programs have
- * asked for them. */
+/* pool_queue.c - Files that wait for space in the Pool, in the order of the programs' requests. */
 #include "dataplane/demand/demand.h"
 
 #include <errno.h>
@@ -12,7 +11,7 @@
 
 enum { QUEUE_MAX = 1024 };
 
-/* How long a File waits for room. */
+/* How long a File waits for space. */
 static const uint64_t WAIT_NS = SECOND_NS / 10;
 
 struct timed { /* a File, and since when */
@@ -28,7 +27,7 @@ struct pool_queue {
     uint8_t *queued;      /* a bit per File: it is in the queue */
 };
 
-/* pool_queue_new - nothing waits; pool_queue_free() is due even after a failure. */
+/* pool_queue_new - creates an empty queue; pool_queue_free() must follow, even after a failure. */
 int pool_queue_new(struct demand *d, struct pool_queue **out)
 {
     struct pool_queue *q = calloc(1, sizeof(*q));
@@ -44,7 +43,7 @@ int pool_queue_new(struct demand *d, struct pool_queue **out)
     return 0;
 }
 
-/* pool_queue_free - no thread uses it any more. */
+/* pool_queue_free - frees the queue; no thread uses it any more. */
 void pool_queue_free(struct pool_queue *q)
 {
     if (!q)
@@ -69,7 +68,7 @@ static bool is_queued(const struct pool_queue *q, uint32_t file)
     return q->queued[file / 8] >> file % 8 & 1;
 }
 
-/* refuse - sends programs to the origin, which answers sooner than the Pool. */
+/* refuse - sends programs to the origin, which is faster now than the Pool. */
 static void refuse(struct pool_queue *q, uint32_t file)
 {
     struct table *t = q->demand->table;
@@ -77,7 +76,7 @@ static void refuse(struct pool_queue *q, uint32_t file)
     table_refuse_busy(t, &q->busy, file);
 }
 
-/* begin - begins a File if there is room for it now, or can be made. */
+/* begin - begins a File if it fits now, or can be made to. */
 static enum monarch_verdict begin(struct pool_queue *q, uint32_t file,
                                   struct monarch_order *order)
 {
@@ -94,15 +93,14 @@ static enum monarch_verdict begin(struct pool_queue *q, uint32_t file,
     return (enum monarch_verdict)verdict;
 }
 
-/* may_wait - room will be free soon. Not where Files wait to be packed, which has the lowest
+/* may_wait - space will be free soon. Not while Files wait to be packed, which has the lowest
  * priority: they may stay in the Pool for long. */
 static bool may_wait(const struct pool_queue *q, uint32_t file)
 {
     return !table_packing_is_behind(q->demand->table, file);
 }
 
-/* pool_queue_wait - for a File that the Pool had no room for: makes room, or lets the File wait
- * for it. */
+/* pool_queue_wait - makes space for a File that the Pool had none for, or queues the File. */
 void pool_queue_wait(struct pool_queue *q, uint32_t file)
 {
     struct monarch_order order;
@@ -124,7 +122,7 @@ void pool_queue_wait(struct pool_queue *q, uint32_t file)
         start_order(q->demand, &order);
 }
 
-/* next_of_queue - the first File of the queue that has room now: true. Those that have
+/* next_of_queue - begins the first File of the queue that fits now; false: none. Files that have
  * waited too long are refused. */
 static bool next_of_queue(struct pool_queue *q, struct monarch_order *order)
 {
@@ -146,9 +144,8 @@ static bool next_of_queue(struct pool_queue *q, struct monarch_order *order)
     return false;
 }
 
-/* pool_queue_serve - gives room that has become free to the Files that wait; true while some
- * wait. Called with each beat, when a Replica has arrived, and when a program has opened
- * one while Files wait. */
+/* pool_queue_serve - gives free space to waiting Files; true while some wait. Called with each
+ * beat, when a Replica has arrived, and when a program has opened one while Files wait. */
 bool pool_queue_serve(struct pool_queue *q)
 {
     struct monarch_order order;

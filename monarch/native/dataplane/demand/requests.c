@@ -1,9 +1,9 @@
 /* requests.c - the slots in which programs request Files, the threads that read them, and the
  * heartbeat.
  *
- * Threads that copy look at the slots whenever they have nothing else to do, so that the
- * thread that a program wakes is the one that copies for it. The thread that listens looks
- * only when none of them is idle; it never copies, so that no origin can stop it.
+ * Threads that copy check the slots whenever they are idle, so that the thread that a program wakes
+ * is the one that copies for it. The thread that waits for requests checks them only when no copy
+ * thread is idle; it never copies, so that no origin can stop it.
  */
 #include "dataplane/demand/demand.h"
 
@@ -31,8 +31,8 @@ static uint32_t collect(struct demand *d, uint64_t *requests, uint32_t max)
     return n;
 }
 
-/* report_slots - passes Python what is requested in the slots; what its queue has no room
- * for stays there. */
+/* report_slots - reports the requests in the slots to Python; those for which its queue has no
+ * space stay there. */
 static void report_slots(struct demand *d)
 {
     uint64_t requests[REQUEST_SLOTS];
@@ -45,8 +45,8 @@ static void report_slots(struct demand *d)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* requests_poll - begins the requests in the slots, by the table or by Python. Any thread may
- * call it. */
+/* requests_poll - begins the requests in the slots, by the table or by Python. Any thread may call
+ * it. */
 void requests_poll(struct demand *d)
 {
     uint64_t requests[REQUEST_SLOTS];
@@ -64,7 +64,7 @@ void requests_poll(struct demand *d)
             demand(d, (uint32_t)(requests[i] - 1));
 }
 
-/* tell_alone - lets programs know whether small reads may pass by the agent. */
+/* tell_alone - shows programs whether small reads may bypass the agent. */
 static void tell_alone(const struct demand *d)
 {
     bool alone = d->transfers->options.alone && !d->transfers->options.readers_max;
@@ -72,7 +72,7 @@ static void tell_alone(const struct demand *d)
                           memory_order_relaxed);
 }
 
-/* run_each_beat - what is due with each heartbeat, and not with each request. */
+/* run_each_beat - runs the work of each heartbeat, which is not needed for each request. */
 static void run_each_beat(struct demand *d)
 {
     uint64_t now = clock_ns();
@@ -91,8 +91,8 @@ static void run_each_beat(struct demand *d)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* answer - does what is due for programs whose call no thread that copies has answered:
- * none is idle, or the program was killed before it woke one. */
+/* answer - handles the call of a program that no copy thread has answered: none is idle, or the
+ * program was killed before it woke one. */
 static void answer(struct demand *d)
 {
     idle_answer(d->transfers);
@@ -103,8 +103,7 @@ static void answer(struct demand *d)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* requests_listen - the body of the thread; a lost wake-up costs one heartbeat at
- * most. */
+/* requests_listen - the body of the thread; a lost wake-up costs at most one heartbeat. */
 void requests_listen(struct demand *d)
 {
     _Atomic uint32_t *bell = (_Atomic uint32_t *)&d->job->requests->bell;
