@@ -1,4 +1,4 @@
-/* origin.h - how the Source "origin" opens and compares a File. What a Source does in each state of a
+/* origin.h - opens and compares Files of the Source "origin". What a Source does in each state of a
  * Transfer is its route, see transfers/transfer.h. */
 #ifndef MONARCH_ORIGIN_H
 #define MONARCH_ORIGIN_H
@@ -9,14 +9,14 @@
 
 #include "dataplane/extents/job.h"
 
-/* A File as the Catalog has it. All that is needed of that is copied here first: a thread
- * whose system call hangs may return when the Catalog is no longer mapped. */
+/* A File in the Catalog. All that is needed is copied here first: a thread whose system call
+ * hangs may return when the Catalog is no longer mapped. */
 struct original {
     uint32_t file, root;
     uint64_t dev, ino, size;
     int64_t mtime_ns, ctime_ns;
     uid_t owner;
-    uint8_t step;     /* enum monarch_step: what was done last */
+    uint8_t step;     /* enum monarch_step: the last one */
     bool drops_pages; /* of the origin's file, once they are copied */
 };
 

@@ -1,5 +1,5 @@
-/* origin_posix.c - opening a File at its origin, a POSIX file system, comparing it with the
- * Catalog, and leaving no second copy of it in memory. */
+/* origin_posix.c - opens a File at its origin, a POSIX file system, compares it with the Catalog,
+ * and drops a second copy of it from memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -12,16 +12,16 @@
 #include "dataplane/sources/origin.h"
 #include "shared/catalog.h"
 
-/* A File that has changed so recently may have changed again since the client last asked
- * for its attributes. */
+/* A File that changed so recently may have changed again since the client last requested its
+ * attributes. */
 #define SETTLED_NS (3600 * (int64_t)SECOND_NS)
 
 enum {
     CALL_CACHESTAT = 451, /* on all architectures */
-    CACHED_PART = 64,     /* of a File, that is much */
+    CACHED_PART = 64,     /* more than this part of a File counts as cached */
 };
 
-enum { /* the identity: no time of access, because a copy makes the client's one stale */
+enum { /* the identity: without atime, because a copy makes the client's one stale */
        IDENTITY = STATX_TYPE | STATX_MODE | STATX_INO | STATX_SIZE | STATX_MTIME |
                   STATX_CTIME,
 };
@@ -47,7 +47,7 @@ static struct statx_timestamp stamp(struct timespec t)
     return (struct statx_timestamp){.tv_sec = t.tv_sec, .tv_nsec = (uint32_t)t.tv_nsec};
 }
 
-/* stat_instead - before Linux 4.11, and in sandboxes that know no statx(). */
+/* stat_instead - replaces statx() before Linux 4.11 and in sandboxes without it. */
 static int stat_instead(int fd, struct statx *out)
 {
     struct stat st;
@@ -63,9 +63,8 @@ static int stat_instead(int fd, struct statx *out)
     return 0;
 }
 
-/* is_as_indexed - -ESTALE unless the open source has the identity in the Catalog. Without
- * AT_STATX_FORCE_SYNC the client answers, which costs no request where it keeps
- * attributes. */
+/* is_as_indexed - returns -ESTALE unless the open source has the identity in the Catalog. Without
+ * AT_STATX_FORCE_SYNC the client answers, which costs no request where it keeps attributes. */
 static int is_as_indexed(struct original *o, int fd, int sync)
 {
     struct statx st;
@@ -90,8 +89,8 @@ int origin_same(struct original *o, int fd)
     return is_as_indexed(o, fd, AT_STATX_SYNC_AS_STAT);
 }
 
-/* origin_unchanged - after the copy: returns -ESTALE unless the File is as it was when it was
- * indexed. Times of change never go back, so nothing has changed meanwhile; if it changed shortly
+/* origin_unchanged - returns -ESTALE after the copy unless the File is as it was when it was
+ * indexed. Times of change never go back, so nothing changed meanwhile; if it changed shortly
  * before, the server itself is asked. */
 int origin_unchanged(struct original *o, int fd)
 {
@@ -100,8 +99,8 @@ int origin_unchanged(struct original *o, int fd)
 }
 
 /* is_cached - much of the source is in memory before this node reads it, so that others may use it.
- * Some pages are there where programs have read them before the agent; see read_through.c. Needs
- * cachestat(2): Linux 6.5, and not permitted to everybody. */
+ * Some pages are cached where programs read them before the agent; see read_through.c. Needs
+ * cachestat(2): Linux 6.5, and not permitted to every user. */
 static bool is_cached(const struct original *o, int fd)
 {
     struct {
@@ -123,8 +122,8 @@ static bool is_mapped(const struct job *job, uint32_t file)
            atomic_load_explicit(&whole[file], memory_order_relaxed) == WHOLE_MAPPED;
 }
 
-/* origin_drop - lets the kernel forget what was read of a large File: the Tier has it now.
- * Of small Files that would cost a third of their copy. */
+/* origin_drop - drops what was read of a large File from the page cache: the Tier has it now. For
+ * small Files that would cost a third of their copy. */
 void origin_drop(const struct job *job, const struct original *o,
                  const struct origin_range *read)
 {
@@ -133,8 +132,8 @@ void origin_drop(const struct job *job, const struct original *o,
                       POSIX_FADV_DONTNEED);
 }
 
-/* open_entry - opens the first Entry of a File: O_NONBLOCK in case it is a FIFO by now,
- * and O_NOATIME where the kernel permits it. */
+/* open_entry - opens the first Entry of a File: O_NONBLOCK in case it is now a FIFO, and O_NOATIME
+ * where the kernel permits it. */
 static int open_entry(const struct job *job, const struct original *o)
 {
     char path[PATH_MAX];
@@ -148,7 +147,7 @@ static int open_entry(const struct job *job, const struct original *o)
     return fd == -EPERM && quiet ? file_followat(AT_FDCWD, path, flags, 0) : fd;
 }
 
-/* origin_find - copies the identity of a File; -EINVAL: there is none of this number. */
+/* origin_find - copies the identity of a File; -EINVAL: no File has this number. */
 int origin_find(const struct job *job, uint32_t file, struct original *out)
 {
     const struct catalog *cat = job->catalog;
@@ -168,7 +167,7 @@ int origin_find(const struct job *job, uint32_t file, struct original *out)
     return 0;
 }
 
-/* origin_open - opens a File and compares it with the Catalog, so as not to copy in vain: a
+/* origin_open - opens a File and compares it with the Catalog, so as not to copy in vain; returns a
  * descriptor, or -errno. */
 int origin_open(const struct job *job, struct original *o)
 {

@@ -1,9 +1,9 @@
 /* sibling_catalog.c - reads the Catalog of another job of this user.
  *
  * A file of another job may be truncated, or be of another version, at any time. So it is never
- * read through a mapping, where a missing page kills the process: a read that comes short means that
- * the job has no File. Heads are copied once; of a File its slot, Entry, attributes and path are
- * read when it is looked up, and its state word each time.
+ * read through a mapping, where a missing page kills the process: after a short read, the job
+ * counts as not having the File. Heads are copied once; the slot, Entry, attributes and path of a
+ * File are read when it is looked up, and its state word each time.
  */
 #include "dataplane/sources/sibling_catalog.h"
 
@@ -90,7 +90,7 @@ static int map_states(struct sibling_catalog *c)
     return 0;
 }
 
-/* sibling_catalog_open - opens the Catalog in a run directory. -EINVAL: it is none of this user and
+/* sibling_catalog_open - opens the Catalog in a run directory. -EINVAL: it is not of this user and
  * version. */
 int sibling_catalog_open(const char *run, struct sibling_catalog *out)
 {
@@ -108,7 +108,7 @@ int sibling_catalog_open(const char *run, struct sibling_catalog *out)
     return rc;
 }
 
-/* sibling_catalog_close - no thread reads it any more. */
+/* sibling_catalog_close - closes it; no thread reads it any more. */
 void sibling_catalog_close(struct sibling_catalog *c)
 {
     if (c->states)
@@ -146,7 +146,7 @@ static bool read_entry(const struct sibling_catalog *c, uint32_t root,
            has_read(c->catalog, out, sizeof(*out), at) && out->file != NONE32;
 }
 
-/* find_entry - looks a path up in the hash table of a root, as index_find_hashed() does. */
+/* find_entry - looks up a path in the hash table of a root, as index_find_hashed() does. */
 static bool find_entry(const struct sibling_catalog *c, uint32_t root,
                        const struct named_file *file, struct entry *out)
 {
@@ -185,7 +185,7 @@ static bool is_same(const struct sibling_catalog *c, uint32_t root,
            has_read(c->catalog, &attr, sizeof(attr), at) && attr.dev == o->dev;
 }
 
-/* sibling_catalog_number - the number of a File; -1: there is none of this path and identity. */
+/* sibling_catalog_number - returns the number of a File; -1: none has this path and identity. */
 int64_t sibling_catalog_number(const struct sibling_catalog *c,
                                const struct named_file *file)
 {
@@ -200,9 +200,9 @@ int64_t sibling_catalog_number(const struct sibling_catalog *c,
     return -1;
 }
 
-/* ---- what changes ------------------------------------------------------------------- */
+/* ---- changing values ---------------------------------------------------------------- */
 
-/* sibling_catalog_word - the state word of a File; 0: it is absent, or cannot be read. */
+/* sibling_catalog_word - returns the state word of a File; 0: it is absent, or cannot be read. */
 uint32_t sibling_catalog_word(const struct sibling_catalog *c, uint64_t number)
 {
     uint32_t word;
@@ -221,7 +221,7 @@ uint32_t sibling_catalog_progress(const struct sibling_catalog *c, uint64_t numb
     return has ? progress_in(word, number) : 0;
 }
 
-/* sibling_catalog_beat - when its agent was last seen alive, by CLOCK_MONOTONIC. */
+/* sibling_catalog_beat - returns when its agent was last seen alive, by CLOCK_MONOTONIC. */
 uint64_t sibling_catalog_beat(const struct sibling_catalog *c)
 {
     uint64_t beat_ns;
@@ -230,7 +230,7 @@ uint64_t sibling_catalog_beat(const struct sibling_catalog *c)
     return has ? beat_ns : 0;
 }
 
-/* sibling_catalog_wait - waits until the state word of a File is another one, at most so long. */
+/* sibling_catalog_wait - waits until the state word of a File changes, for at most `ns`. */
 void sibling_catalog_wait(const struct sibling_catalog *c, uint64_t number,
                           uint32_t seen, uint64_t ns)
 {

@@ -1,5 +1,5 @@
-/* sibling_catalog.h - the Catalog of another job of this user, and what its agent shares of its
- * Transfers: read by system calls, so that no state of these files can hurt this process. */
+/* sibling_catalog.h - the Catalog of another job of this user, and the state of its Transfers: read
+ * by system calls, so that no state of these files can hurt this process. */
 #ifndef MONARCH_SIBLING_CATALOG_H
 #define MONARCH_SIBLING_CATALOG_H
 
@@ -8,9 +8,8 @@
 #include "dataplane/sources/origin.h"
 
 struct sibling_catalog {
-    struct catalog head; /* a copy */
-    struct index
-        *blocks; /* copies of the heads of its index blocks, one for each root */
+    struct catalog head;  /* a copy */
+    struct index *blocks; /* copies of the heads of its index blocks, one per root */
     int catalog, requests;
     const uint32_t *states; /* mapped for futex(2) alone, which checks the address */
 };

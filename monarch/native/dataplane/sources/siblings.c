@@ -2,13 +2,13 @@
  *
  * A Replica never changes, and its name is the digest of an identity. So a File that a sibling has
  * READY, with the same identity in its Catalog, is the File that this job would copy; it is linked
- * into this job's Tier. When the sibling evicts it or ends, only its own name goes.
+ * into this job's Tier. When the sibling evicts it or ends, only the sibling's name is removed.
  *
- * A File that a sibling is reading from the origin is waited for, as long as that makes progress. A
- * job that waits shows no progress itself, so that jobs do not wait for each other. Where several look
- * for a File at the same moment, that of the lowest generation reads it.
+ * This job waits for a File that a sibling is reading from the origin, as long as that makes
+ * progress. A waiting job shows no progress itself, so that jobs do not wait for each other. If
+ * several jobs look for a File at the same moment, the one of the lowest generation reads it.
  *
- * A sibling whose agent has ended is asked until the engine ends, or until its place is needed.
+ * A sibling whose agent has ended is used until the engine ends, or until its slot is needed.
  */
 #include "dataplane/sources/siblings.h"
 
@@ -34,18 +34,18 @@ static const uint64_t DEAD_NS = 10 * SECOND_NS;  /* without a beat */
 struct sibling {
     struct sibling_catalog catalog;
     int tiers[TIERS_MAX]; /* descriptors of their directories, or -errno */
-    uint32_t users;       /* threads that ask it; under the lock */
+    uint32_t users;       /* threads that use it; under the lock */
 };
 
 struct siblings {
     struct job *job;
-    bool shares_memory;   /* also what is in RAM is linked */
-    pthread_mutex_t lock; /* guards which there are */
+    bool shares_memory;   /* Replicas in RAM are linked, too */
+    pthread_mutex_t lock; /* guards the list */
     _Atomic uint32_t count;
     struct sibling *all[SIBLINGS_MAX];
 };
 
-/* siblings_new - no other job is known. */
+/* siblings_new - creates an empty list. */
 int siblings_new(struct job *job, bool shares_memory, struct siblings **out)
 {
     struct siblings *s = calloc(1, sizeof(*s));
@@ -58,9 +58,9 @@ int siblings_new(struct job *job, bool shares_memory, struct siblings **out)
     return 0;
 }
 
-/* ---- which there are ------------------------------------------------------------------ */
+/* ---- the list ------------------------------------------------------------------------- */
 
-/* hold - a sibling, which stays until let_go(); NULL: there are no more. */
+/* hold - returns a sibling, which stays until let_go(); NULL: no more. */
 static struct sibling *hold(struct siblings *s, uint32_t number)
 {
     pthread_mutex_lock(&s->lock);
@@ -78,7 +78,7 @@ static void let_go(struct siblings *s, struct sibling *one)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* silent_ns - since when its agent has shown no life. */
+/* silent_ns - returns for how long its agent has shown no life. */
 static uint64_t silent_ns(const struct sibling *one)
 {
     return clock_ns() - sibling_catalog_beat(&one->catalog);
@@ -93,7 +93,7 @@ static bool is_known(const struct siblings *s, uint64_t generation)
 }
 
 /* is_linkable - a Tier of this job is on the same file system as that of a sibling. Memory is
- * charged to the job that wrote it, also when only others hold it: it is shared where no job has a
+ * charged to the job that wrote it, even when only others hold it: it is shared where no job has a
  * limit of its own. */
 static bool is_linkable(const struct siblings *s, const struct tier *there)
 {
@@ -152,8 +152,8 @@ static int open_sibling(const struct siblings *s, const char *run, struct siblin
     return 0;
 }
 
-/* siblings_add - asks a job by its run directory from now on. -EINVAL: there is no Catalog of
- * this version; -EEXIST: it is asked already; -ENOSPC: too many are. */
+/* siblings_add - adds a job by its run directory. -EINVAL: no Catalog of this version; -EEXIST: it
+ * was added already; -ENOSPC: the list is full. */
 int siblings_add(struct siblings *s, const char *run)
 {
     struct sibling *one;
@@ -177,7 +177,7 @@ int siblings_add(struct siblings *s, const char *run)
     return rc;
 }
 
-/* siblings_free - no thread uses them any more. */
+/* siblings_free - frees the list; no thread uses it any more. */
 void siblings_free(struct siblings *s)
 {
     if (!s)
@@ -190,8 +190,8 @@ void siblings_free(struct siblings *s)
 
 /* ---- their Files ---------------------------------------------------------------------- */
 
-/* number_of - the number of a File in the Catalog of a sibling; -1: it has none of this name
- * and identity. */
+/* number_of - returns the number of a File in the Catalog of a sibling; -1: it has none of this
+ * name and identity. */
 static int64_t number_of(const struct siblings *s, const struct sibling *one,
                          const struct original *o)
 {
@@ -200,7 +200,7 @@ static int64_t number_of(const struct siblings *s, const struct sibling *one,
     const struct entry *e = catalog_entry(own, o->file, &root);
     const struct index *ix = catalog_block(own, root);
     if (index_number(ix, e) >= ix->name_count)
-        return -1; /* behind a link: its path does not tell what it is */
+        return -1; /* behind a link: its path does not identify it */
     const struct named_file file = {own->roots[root].path_hash, index_path(ix, e),
                                     index_path_bytes(e), o};
     return sibling_catalog_number(&one->catalog, &file);
@@ -213,7 +213,7 @@ static bool has_tier(const struct sibling *one, uint32_t tier, dev_t dev)
            one->catalog.head.tiers[tier].dev == dev;
 }
 
-/* is_known_inode - this job has had the file before, and may still settle what became of it. */
+/* is_known_inode - this job has had the file before, and may not have settled its end yet. */
 static bool is_known_inode(const struct siblings *s, uint64_t ino)
 {
     bool known = false;
@@ -224,8 +224,8 @@ static bool is_known_inode(const struct siblings *s, uint64_t ino)
     return known;
 }
 
-/* open_copy - opens a Replica in the directory of a Tier, and checks it as one that an earlier job
- * has left. */
+/* open_copy - opens a Replica in the directory of a Tier, and checks it like one of an earlier
+ * job. */
 static int open_copy(const struct siblings *s, int tier, const struct sought *file,
                      struct sibling_copy *out)
 {
@@ -250,7 +250,7 @@ static bool beats(const struct sibling *one)
     return silent_ns(one) < SILENT_NS;
 }
 
-/* reads_first - a sibling that looks for a File, as this job may do now, reads it. */
+/* reads_first - a sibling that looks for a File, perhaps at the same time as this job, reads it. */
 static bool reads_first(const struct siblings *s, const struct sibling *one)
 {
     return one->catalog.head.seg.generation < s->job->catalog->seg.generation;
@@ -268,9 +268,9 @@ static bool is_read(const struct siblings *s, const struct sibling *one,
            (progress > PROGRESS_LOOKS || reads_first(s, one)) && beats(one);
 }
 
-/* take - opens the Replica that a sibling has READY. The same state word behind it proves that
- * it was there all the time: a File that fills may have the same name. An agent that was killed
- * has left its words as they were, while its Tier may be that of a later job. */
+/* take - opens the Replica that a sibling has READY. The same state word afterwards proves that it
+ * was there all the time: a File that fills may have the same name. An agent that was killed has
+ * left its words as they were, while its Tier may be that of a later job. */
 static bool take(const struct siblings *s, const struct sibling *one, uint64_t number,
                  const struct sought *file, struct sibling_copy *out)
 {
@@ -286,7 +286,7 @@ static bool take(const struct siblings *s, const struct sibling *one, uint64_t n
     return false;
 }
 
-/* find_at - the same as siblings_find(), of one job. */
+/* find_at - siblings_find() for one job. */
 static int find_at(const struct siblings *s, const struct sibling *one,
                    const struct sought *file, struct sibling_copy *out)
 {
@@ -319,7 +319,7 @@ struct awaited { /* a File that a sibling reads */
     const struct sought *sought;
 };
 
-/* is_over - this job waits no more. */
+/* is_over - this job stops waiting. */
 static bool is_over(const struct siblings *s, const struct awaited *a, uint64_t now)
 {
     return job_stopping(s->job) || now >= a->until_ns ||
@@ -346,7 +346,7 @@ static bool await(const struct siblings *s, const struct awaited *a)
     return false;
 }
 
-/* siblings_await - waits for a job that reads the File, at most until some time; false: that job
+/* siblings_await - waits for a job that reads the File, at most until `until_ns`; false: that job
  * makes no progress, or time is up. */
 bool siblings_await(struct siblings *s, const struct sought *file, uint64_t until_ns)
 {

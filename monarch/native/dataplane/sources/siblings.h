@@ -1,5 +1,5 @@
-/* siblings.h - other jobs of this user on this node, as a Source: what one of them has READY in a
- * Tier on the same file system is linked, not copied. */
+/* siblings.h - other jobs of this user on this node, as a Source: a READY Replica in a Tier on the
+ * same file system is linked, not copied. */
 #ifndef MONARCH_SIBLINGS_H
 #define MONARCH_SIBLINGS_H
 
@@ -18,7 +18,7 @@ struct sought { /* a File, for a Tier */
     const struct original *original;
     const char *name; /* of its Replica */
     dev_t tier_dev;
-    bool yields; /* it is not waited for while a program of this job waits for it */
+    bool yields; /* this job does not wait for it while its programs do */
 };
 
 int siblings_new(struct job *job, bool shares_memory, struct siblings **out);
