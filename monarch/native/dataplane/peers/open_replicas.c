@@ -9,7 +9,7 @@
 #include "dataplane/base/syscalls.h"
 #include "shared/catalog.h"
 
-/* open_replicas_init - no descriptor is open. */
+/* open_replicas_init - marks all slots as unused. */
 void open_replicas_init(struct open_replica all[OPEN_REPLICAS_MAX])
 {
     for (int i = 0; i < OPEN_REPLICAS_MAX; i++)
@@ -23,14 +23,14 @@ static void close_one(struct open_replica *o)
     o->fd = -1;
 }
 
-/* stamp_of - inode numbers are reused, so the time of the last change is part of it. */
+/* stamp_of - combines inode number, which may be reused, and the time of the last change. */
 static uint64_t stamp_of(const struct stat *st)
 {
     return ((uint64_t)st->st_ctim.tv_sec * SECOND_NS + (uint64_t)st->st_ctim.tv_nsec) ^
            st->st_ino << 40;
 }
 
-/* open_ready - a descriptor, or -errno; -EIO: it is not what was published. */
+/* open_ready - returns a descriptor, or -errno; -EIO: it is not what was published. */
 static int open_ready(struct job *job, uint32_t file, uint32_t word, struct stat *st)
 {
     char name[REPLICA_NAME_BYTES + 1];
@@ -48,8 +48,8 @@ static int open_ready(struct job *job, uint32_t file, uint32_t word, struct stat
     return -EIO;
 }
 
-/* is_current - the descriptor is of the Replica that is READY now. After an eviction
- * and a new copy the state is the same as before, but the old file has no name. */
+/* is_current - the descriptor is that of the Replica that is READY now. After an eviction and a new
+ * copy the state is the same as before, but the old file has no name. */
 static bool is_current(const struct job *job, const struct open_replica *o)
 {
     struct stat st;
@@ -57,9 +57,8 @@ static bool is_current(const struct job *job, const struct open_replica *o)
            st.st_nlink > 0;
 }
 
-/* open_replicas_get - a descriptor of the READY Replica of a File, for
- * open_replicas_put() after use. Each File has one slot; if another File is in use
- * there, `single` is filled. */
+/* open_replicas_get - returns a descriptor of the READY Replica of a File, for open_replicas_put()
+ * after use. Each File has one slot; if another File is in use there, `single` is filled. */
 int open_replicas_get(struct job *job, struct open_replica all[OPEN_REPLICAS_MAX],
                       uint32_t file, struct open_replica *single,
                       struct open_replica **out)

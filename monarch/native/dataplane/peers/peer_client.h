@@ -21,9 +21,9 @@ enum {
     WANTS_MAX = 4096,
     CLIENT_PEERS_MAX = 1 << 16,
     CLIENT_TICK_MS = 50,      /* period of the check for time-outs */
-    SIGNAL_MS = 10,           /* how late Python may be woken for arrivals */
+    SIGNAL_MS = 10,           /* delay of waking Python for arrivals, at most */
     SILENT_MS = 1000,         /* ten acknowledgements are due in this time */
-    RECEIVE_PIECE = 64 << 10, /* bytes of one recv() at least */
+    RECEIVE_PIECE = 64 << 10, /* bytes of one recv(), at least */
     RECEIVE_TURN = 4 << 20,   /* bytes after which other peers get their turn */
     RECEIVE_BUFFER_BYTES = CHUNK_BYTES + 2 * RECEIVE_PIECE,
 };
@@ -36,17 +36,17 @@ struct queued_fetch { /* an order that has not begun */
 
 struct fetch { /* of a File, or of some Blocks of a large one */
     struct transfer transfer;
-    struct block_run all; /* that it is to bring */
+    struct block_run all; /* that it fetches */
     uint32_t next, came;  /* the next Block to request; Blocks received */
-    uint32_t packing,
-        packing_tier; /* they may arrive packed so, see packs_id(); or 0 */
-    uint32_t open;    /* requests without reply */
+    /* how they may arrive packed, see packs_id(); or 0 */
+    uint32_t packing, packing_tier;
+    uint32_t open; /* requests without reply */
     uint64_t began_ns, progress_ns;
     uint64_t told;    /* progress that the peer last reported for the File */
-    uint64_t replica; /* of the peer, from which Extents were received; or 0 */
+    uint64_t replica; /* Replica of the peer from which Extents arrived; or 0 */
     bool used;
     bool pending; /* the peer has acknowledged a request and not begun its reply */
-    bool ended;   /* its arrival is queued; only its open requests are waited for */
+    bool ended;   /* its arrival is queued; only replies are missing */
     bool wanted;  /* programs wait for Blocks that fill has ordered */
 };
 
@@ -65,8 +65,8 @@ struct coming {              /* a reply with bytes */
 struct client_connection {
     int fd;
     uint32_t peer, events;
-    uint64_t progress_ns; /* when a reply came last, or a piece of one */
-    uint64_t heard_ns;    /* when any byte came last, or the first request was sent */
+    uint64_t progress_ns; /* when the last piece of a reply arrived */
+    uint64_t heard_ns; /* when the last byte arrived, or the first request was sent */
     uint64_t sequence;
     struct ring queue; /* struct queued_fetch */
     struct ring later; /* the same, of Blocks for which no program waits */
@@ -85,7 +85,7 @@ struct client_thread { /* and the peers that it fetches from */
     struct receiver *receiver;
     uint32_t number;
     uint32_t running; /* orders that it has taken */
-    /* When time-outs were checked, Python was signalled, and large Files were looked at. */
+    /* When time-outs were checked, Python was signalled, and large Files were checked. */
     uint64_t checked_ns, signalled_ns, looked_ns;
     struct poller poller;
     uint8_t *spares[SPARES_MAX];
@@ -107,7 +107,7 @@ struct receiver {
     uint64_t background, background_bytes; /* of these, by fill */
     uint64_t waiting_bytes; /* of these, Blocks that the peers do not have yet */
     struct event_fd event_fd;
-    bool failed; /* an arrival in `done` is worth waking Python for */
+    bool failed; /* Python must be woken for an arrival in `done` */
 };
 
 /* client_thread_of - the thread that fetches from a peer. */

@@ -1,8 +1,8 @@
-/* peer_client_arrivals.c - takes what a peer sends: bytes of a File, or a frame of its pieces. They are compared
- * with the checksum or the seal of the peer, and go into a Replica.
+/* peer_client_arrivals.c - handles replies of peers: bytes of a File, or a frame of its pieces.
+ * They are compared with the checksum or the seal of the peer, and stored in a Replica.
  *
  * A frame is stored as the peer had it. Its plain bytes are checked when they are decoded: at once,
- * or, where this node keeps the File packed, when a program opens it.
+ * or, if this node keeps the File packed, when a program opens it.
  */
 #include "dataplane/peers/peer_client.h"
 
@@ -17,8 +17,8 @@
 
 /* ---- frames ---------------------------------------------------------------------------- */
 
-/* decode_piece - sets `out` to the plain bytes of a piece: those of the frame, or decoded into the
- * buffer. */
+/* decode_piece - sets `out` to the plain bytes of a piece: those in the frame, or those decoded
+ * into the buffer. */
 static int decode_piece(struct demand *d, const struct transfer *t, uint32_t number,
                         uint8_t *buffer, const uint8_t **out)
 {
@@ -54,7 +54,7 @@ static int decode_pieces(struct demand *d, struct transfer *t, uint8_t *buffer)
     return rc;
 }
 
-/* put - puts a frame into its Tier. */
+/* put - publishes a frame in its Tier. */
 static int put(struct demand *d, struct transfer *t)
 {
     int rc = transfer_prepare(d->transfers, t);
@@ -117,7 +117,7 @@ static int store_frame(struct demand *d, struct transfer *t)
 
 /* ---- Blocks ------------------------------------------------------------------------------ */
 
-/* take_blocks - writes Blocks that are right, and lets programs read them. */
+/* take_blocks - writes Blocks that were verified, and makes them visible to programs. */
 static int take_blocks(struct demand *d, struct transfer *t, struct block_run run,
                        const uint8_t *bytes)
 {
@@ -139,9 +139,9 @@ static int take_blocks(struct demand *d, struct transfer *t, struct block_run ru
     return 0;
 }
 
-/* decode_blocks - the same for Blocks in the received piece. A peer whose piece is damaged is asked
- * for plain Blocks from now on: it finds the damage when it decodes them, and has them brought
- * again. */
+/* decode_blocks - decodes the Blocks of the received piece, see take_blocks(). A peer with a
+ * damaged piece is asked for plain Blocks from now on: it finds the damage when it decodes them,
+ * and fetches them again. */
 static int decode_blocks(struct receiver *r, struct transfer *t,
                          const struct frame_request *asked, uint8_t *buffer)
 {
@@ -163,7 +163,7 @@ static int decode_blocks(struct receiver *r, struct transfer *t,
 
 /* ---- replies ----------------------------------------------------------------------------- */
 
-/* accept_frame - checks that the reply is a frame of the range, by the codec that was named. */
+/* accept_frame - checks that the reply is a frame of the range, packed by the requested codec. */
 static int accept_frame(struct demand *d, struct fetch *f)
 {
     struct transfer *t = &f->transfer;
@@ -200,8 +200,8 @@ static int take_frame(struct receiver *r, struct fetch *f,
     return rc;
 }
 
-/* begin_extent - prepares for plain bytes of a File. -EAGAIN: they are of a later Replica, which may
- * have other bytes, although each Extent is right. */
+/* begin_extent - prepares for plain bytes of a File. -EAGAIN: they are of a later Replica, which
+ * may have other bytes, although each Extent is right. */
 static int begin_extent(struct receiver *r, struct fetch *f,
                         const struct frame_reply *head)
 {
@@ -221,9 +221,9 @@ static int begin_frame(struct transfer *t, const struct coming *in)
     return frame_new_expected(plain, in->head.size, &t->came);
 }
 
-/* fetched_begin - prepares for the bytes of a reply. -EPROTO: it is not for the next Extent of a File;
- * -ESTALE: the File is marked *written*; -EAGAIN: see begin_extent(); else the temporary
- * file cannot be created. */
+/* fetched_begin - prepares for the bytes of a reply. -EPROTO: it is not for the next Extent of a
+ * File; -ESTALE: the File is marked *written*; -EAGAIN: see begin_extent(); else the temporary file
+ * cannot be created. */
 int fetched_begin(struct receiver *r, struct fetch *f, const struct coming *in)
 {
     struct transfer *t = &f->transfer;
@@ -247,8 +247,8 @@ int fetched_begin(struct receiver *r, struct fetch *f, const struct coming *in)
     return rc ? rc : sum_begin(&t->sum, sealer, &name, &head->seal);
 }
 
-/* fetched_add - takes the next bytes: chunks of CHUNK_BYTES, but for the last one of a reply. A
- * plain reply with Blocks is one chunk, which is written when it is known to be right. */
+/* fetched_add - adds the next bytes: chunks of CHUNK_BYTES, except for the last one of a reply. A
+ * plain reply with Blocks is one chunk, which is written after it was verified. */
 int fetched_add(struct receiver *r, struct fetch *f, const uint8_t *bytes, size_t n)
 {
     struct transfer *t = &f->transfer;
@@ -276,7 +276,7 @@ static bool is_right(const struct receiver *r, const struct transfer *t,
     return t->sum.chain == head->digest;
 }
 
-/* take - keeps the bytes of a reply if they are right. */
+/* take - stores the bytes of a reply if they are right. */
 static int take(struct receiver *r, struct fetch *f, const struct coming *in,
                 const uint8_t *last)
 {
@@ -296,7 +296,7 @@ static int take(struct receiver *r, struct fetch *f, const struct coming *in,
     return 0;
 }
 
-/* publish - publishes a File of which all plain bytes have arrived. */
+/* publish - publishes a File after all its plain bytes have arrived. */
 static int publish(struct demand *d, struct transfer *t)
 {
     int rc = replica_file_verify(t);
@@ -306,9 +306,9 @@ static int publish(struct demand *d, struct transfer *t)
     return rc;
 }
 
-/* fetched_end - ends a reply, whose last chunk is at hand. 1: it was the last one, and the File is
- * published if all of it was fetched. -EBADMSG: the bytes were changed on the way, no node of
- * the job has staged them, or the peer has them damaged. */
+/* fetched_end - ends a reply, whose last chunk is passed. 1: it was the last reply, and the File is
+ * published if all of it was fetched. -EBADMSG: the bytes were changed on the way, no node of the
+ * job has staged them, or they are damaged on the peer. */
 int fetched_end(struct receiver *r, struct fetch *f, const struct coming *in,
                 const uint8_t *last)
 {

@@ -17,7 +17,7 @@ static struct monarch_traffic *traffic_of(struct receiver *r,
     return &r->traffic[c->peer];
 }
 
-/* client_new - a connection without requests; NULL: no memory. */
+/* client_new - returns a connection without requests; NULL: no memory. */
 struct client_connection *client_new(uint32_t peer, int fd)
 {
     struct client_connection *c = calloc(1, sizeof(*c));
@@ -33,14 +33,14 @@ struct client_connection *client_new(uint32_t peer, int fd)
     return NULL;
 }
 
-/* may_wait - Blocks of fill, for which no program waits: others go before them, so that those that the
- * peer has to read first do not take all places. */
+/* may_wait - the order is for Blocks of fill, and no program waits: others go first, so that Blocks
+ * that the peer must read first do not take all places. */
 static bool may_wait(const struct monarch_order *order, bool wanted)
 {
     return order->kind & MONARCH_BACKGROUND && order->page_count && !wanted;
 }
 
-/* client_queue - adds an order, which begins when it may. */
+/* client_queue - queues an order until it may begin. */
 void client_queue(struct client_connection *c, const struct queued_fetch *fetch)
 {
     if (!may_wait(&fetch->order, fetch->wanted) || !ring_push(&c->later, fetch))
@@ -60,7 +60,7 @@ static void close_request(struct client_connection *c, struct sent_request *a)
         f->used = false;
 }
 
-/* end_reply - the last byte of the current reply has arrived. */
+/* end_reply - ends the current reply after its last byte. */
 static void end_reply(struct receiver *r, struct client_connection *c,
                       const uint8_t *last)
 {
@@ -120,7 +120,7 @@ static int begin_reply(struct receiver *r, struct client_connection *c)
     return 0;
 }
 
-/* wanted - how many bytes the next step needs. */
+/* wanted - returns how many bytes the next step needs. */
 static size_t wanted(const struct client_connection *c)
 {
     if (!c->in.of)
@@ -158,7 +158,7 @@ static int consume(struct receiver *r, struct client_connection *c)
     return 0;
 }
 
-/* take_buffer - only a connection with unread bytes has one: there may be thousands. */
+/* take_buffer - lends a buffer to a connection with unread bytes: there may be thousands. */
 static bool take_buffer(struct client_thread *t, struct client_connection *c)
 {
     if (!c->buffer && t->spare_count)
@@ -180,8 +180,8 @@ static void return_buffer(struct client_thread *t, struct client_connection *c)
     c->first = c->fill = 0;
 }
 
-/* receive - reads what is needed and the header behind it, at least RECEIVE_PIECE bytes
- * if they are there; the number of bytes or -errno. */
+/* receive - reads the needed bytes and the header behind them, at least RECEIVE_PIECE bytes if
+ * available; returns the number of bytes, or -errno. */
 static ssize_t receive(struct client_connection *c)
 {
     size_t unread = c->fill - c->first, more = wanted(c) - unread + sizeof(c->in.head);
@@ -249,8 +249,8 @@ static bool is_fill(const struct monarch_order *order, const struct page_want *w
     return order->kind & MONARCH_BACKGROUND && order_has_pages(order, wanted);
 }
 
-/* client_want - programs wait for Blocks that fill has ordered, which the peer is to hear; true: some
- * of them are not requested yet, or the peer has not heard it. */
+/* client_want - raises Blocks that fill has ordered, as programs wait for them, and notifies the
+ * peer; true: some are not requested yet, or the peer was not notified. */
 bool client_want(struct receiver *r, struct client_connection *c,
                  const struct page_want *wanted)
 {
@@ -274,7 +274,7 @@ bool client_want(struct receiver *r, struct client_connection *c,
     return tells;
 }
 
-/* next_queued - the next order to begin; those that may wait get at most half of the places. */
+/* next_queued - takes the next order; those that may wait get at most half of the places. */
 static bool next_queued(const struct receiver *r, struct client_connection *c,
                         struct queued_fetch *out)
 {
@@ -319,7 +319,7 @@ int client_send(struct receiver *r, struct client_connection *c, uint64_t now)
     return 0;
 }
 
-/* receive_piece - reads and processes one piece; the number of bytes or -errno. */
+/* receive_piece - reads and processes one piece; returns the number of bytes, or -errno. */
 static ssize_t receive_piece(struct receiver *r, struct client_connection *c)
 {
     ssize_t n = receive(c);
@@ -410,8 +410,8 @@ static void expire_queue(struct receiver *r, struct client_connection *c,
     }
 }
 
-/* client_expire - ends the fetches that are late; queued orders wait as long as bytes
- * come for others. */
+/* client_expire - ends the fetches that are late; queued orders wait as long as bytes arrive for
+ * others. */
 void client_expire(struct receiver *r, struct client_connection *c, uint64_t now)
 {
     for (uint32_t i = 0; i < r->options.in_flight; i++) {

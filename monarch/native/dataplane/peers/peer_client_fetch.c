@@ -1,9 +1,9 @@
-/* peer_client_fetch.c - the Source "peer": a Transfer of a File, or of claimed Blocks of a large one, asks
- * for them and ends; and the queue of the results for Python.
+/* peer_client_fetch.c - the Source "peer": a Transfer requests a File, or claimed Blocks of a large
+ * one, and ends; and the queue of the results for Python.
  *
- * Of a File that a peer does not send, Python decides what follows. Of Blocks, the next source is
- * asked, and at last the origin; Python hears of it, but does not decide: programs wait for some
- * Blocks only.
+ * If a peer does not send a File, Python decides how to continue. For Blocks, the next source is
+ * tried, and at last the origin; that is reported to Python, which does not decide: programs wait
+ * for some Blocks only.
  */
 #include "dataplane/peers/peer_client.h"
 
@@ -14,7 +14,7 @@
 #include "dataplane/extents/table.h"
 #include "dataplane/transfers/packing.h"
 
-/* ---- its begin --------------------------------------------------------------------------- */
+/* ---- begin ------------------------------------------------------------------------------- */
 
 /* enter - begins to use the partial Replica of an order for Blocks. */
 static int enter(struct receiver *r, struct fetch *f)
@@ -28,8 +28,8 @@ static int enter(struct receiver *r, struct fetch *f)
     return 0;
 }
 
-/* fetch_begin - 0, or the error of the File or the Tier, see transfer_prepare(). -ECANCELED or
- * -EAGAIN: the partial Replica has ended. */
+/* fetch_begin - begins a fetch; returns 0, or the error of the File or the Tier, see
+ * transfer_prepare(). -ECANCELED or -EAGAIN: the partial Replica has ended. */
 int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order *order,
                 uint64_t now)
 {
@@ -51,7 +51,7 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order 
     return 0;
 }
 
-/* ---- its requests ------------------------------------------------------------------------ */
+/* ---- requests ---------------------------------------------------------------------------- */
 
 /* fetch_has_requests - some Blocks are not requested yet. */
 bool fetch_has_requests(const struct fetch *f)
@@ -59,8 +59,8 @@ bool fetch_has_requests(const struct fetch *f)
     return f->next < f->all.first + f->all.count;
 }
 
-/* fetch_request - the next request: for an Extent of a File, or a few Blocks, by the pieces of a
- * frame if they may arrive packed. */
+/* fetch_request - makes the next request: for an Extent of a File, or a few Blocks, by the pieces
+ * of a frame if they may arrive packed. */
 struct frame_request fetch_request(struct receiver *r, struct fetch *f, uint64_t id)
 {
     const struct monarch_order *order = &f->transfer.order;
@@ -94,14 +94,14 @@ struct frame_request fetch_want(const struct receiver *r, const struct fetch *f)
 
 /* ---- the end of Blocks ------------------------------------------------------------------- */
 
-/* is_own - the failure is one of this node, or the File has changed. */
+/* is_own - this node has failed, or the File has changed. */
 static bool is_own(const struct transfer *t, int status)
 {
     return status != -EBADMSG && t->step != MONARCH_STEP_READ;
 }
 
-/* next_source - a peer that was late is not followed by another one, for which programs
- * would wait as long. */
+/* next_source - returns the next source to try; none after a late peer, as programs would wait as
+ * long for another one. */
 static uint8_t next_source(const struct monarch_order *order, int status)
 {
     bool late = status == -ETIMEDOUT || status == -EAGAIN;
@@ -109,22 +109,22 @@ static uint8_t next_source(const struct monarch_order *order, int status)
 }
 
 /* was_damaged - the peer has sent a damaged piece. It is asked for plain Blocks: it finds the
- * damage when it decodes them, and has them brought again. */
+ * damage when it decodes them, and fetches them again. */
 static bool was_damaged(const struct fetch *f, int status)
 {
     return status == -EBADMSG && f->packing && f->transfer.partial->asks_plain;
 }
 
 /* is_needless - no program runs on this node, and the connection has ended: when the job ends,
- * nodes leave before all prefetched Files have arrived. Waiting programs of other nodes ask again,
- * which ends with -ENOTCONN if the peer is still in the table. */
+ * nodes leave before all prefetched Files have arrived. Waiting programs of other nodes request
+ * again, which ends with -ENOTCONN if the peer is still in the table. */
 static bool is_needless(struct demand *d, int status)
 {
     return (status == -ECONNRESET || status == -ECANCELED) && fill_paused(d);
 }
 
-/* go_on - what has not arrived of the claimed Blocks is asked of the next source; what was for
- * fill, or is needless, is left. */
+/* go_on - passes the claimed Blocks that have not arrived to the next source; releases those that
+ * were for fill, or are needless. */
 static void go_on(struct demand *d, struct partial *p, const struct monarch_order *from,
                   int status, uint8_t next)
 {
@@ -158,7 +158,7 @@ static bool fail(struct demand *d, struct partial *p, const struct monarch_order
     return partial_end(d->partials, p, status);
 }
 
-/* fill_on - lets fill go on with a File whose Blocks have arrived. */
+/* fill_on - continues fill with a File whose Blocks have arrived. */
 static void fill_on(struct demand *d, uint32_t file)
 {
     partial_resume(d->partials, file);
@@ -167,7 +167,7 @@ static void fill_on(struct demand *d, uint32_t file)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* end_blocks - returns the status that Python is to hear of. */
+/* end_blocks - ends an order for Blocks; returns the status for Python. */
 static int end_blocks(struct demand *d, struct fetch *f, int status)
 {
     struct transfer *t = &f->transfer;
@@ -187,7 +187,7 @@ static int end_blocks(struct demand *d, struct fetch *f, int status)
     return status;
 }
 
-/* refuse_blocks - the same of an order that has not begun. */
+/* refuse_blocks - end_blocks() for an order that has not begun. */
 static void refuse_blocks(struct demand *d, const struct monarch_order *order,
                           int status)
 {
@@ -200,9 +200,8 @@ static void refuse_blocks(struct demand *d, const struct monarch_order *order,
 
 /* ---- arrivals ------------------------------------------------------------------------------ */
 
-/* arrivals_signal - makes event_fd readable if Python has arrivals to collect: `all`,
- * or a batch or a failure. Programs have been woken already. Under the lock of the
- * receiver. */
+/* arrivals_signal - makes event_fd readable if Python has arrivals to collect: with `all` any, else
+ * a batch or a failure. Programs have been woken already. Under the lock of the receiver. */
 void arrivals_signal(struct receiver *r, bool all)
 {
     bool worth = all || r->failed || r->done.count >= DONE_BATCH;
@@ -212,7 +211,7 @@ void arrivals_signal(struct receiver *r, bool all)
         event_fd_set(&r->event_fd, true);
 }
 
-/* fetch_background_bytes - what an order of fill counts among those under way. */
+/* fetch_background_bytes - returns the bytes that an order of fill adds to those in flight. */
 uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file,
                                 uint32_t pages)
 {
@@ -222,8 +221,9 @@ uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t
     return pages ? (uint64_t)pages * PAGE_BYTES : t->options.sizes[file];
 }
 
-/* fetch_set_pending - whether the peer has acknowledged a request and not begun its reply. Blocks of
- * fill that it reads first take nothing of the connections yet: others are requested meanwhile. */
+/* fetch_set_pending - notes if the peer has acknowledged a request and not begun its reply. Blocks
+ * of fill that it must read first do not use the connections yet: others are requested
+ * meanwhile. */
 void fetch_set_pending(struct receiver *r, struct fetch *f, bool pending)
 {
     const struct monarch_order *order = &f->transfer.order;
@@ -238,7 +238,7 @@ void fetch_set_pending(struct receiver *r, struct fetch *f, bool pending)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* push_arrival - Python hears of failures, and of what is to be reported. */
+/* push_arrival - ends an order, and reports failures and requested results to Python. */
 static void push_arrival(struct receiver *r, const struct monarch_completion *arrival)
 {
     struct client_thread *t = client_thread_of(r, arrival->peer);
@@ -260,8 +260,8 @@ static void push_arrival(struct receiver *r, const struct monarch_completion *ar
     pthread_mutex_unlock(&r->lock);
 }
 
-/* fetch_end - ends the Transfer and queues its arrival; its place is free when all its
- * requests have had their replies. */
+/* fetch_end - ends the Transfer and queues its arrival; its place is free after all its requests
+ * have had their replies. */
 void fetch_end(struct receiver *r, struct fetch *f, int status)
 {
     bool goes_on = status && f->transfer.order.page_count &&
@@ -290,13 +290,13 @@ void fetch_refuse(struct receiver *r, const struct monarch_order *order, int sta
     push_arrival(r, &never.completion);
 }
 
-/* monarch_receiver_event_fd - readable while arrivals wait; the receiver empties it. */
+/* monarch_receiver_event_fd - is readable while arrivals wait; the receiver empties it. */
 int monarch_receiver_event_fd(const struct receiver *r)
 {
     return r->event_fd.fd;
 }
 
-/* monarch_receiver_arrivals - collects up to `max` orders that have ended. */
+/* monarch_receiver_arrivals - collects up to `max` arrivals. */
 uint32_t monarch_receiver_arrivals(struct receiver *r, struct monarch_completion *out,
                                    uint32_t max)
 {

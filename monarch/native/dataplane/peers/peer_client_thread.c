@@ -74,8 +74,8 @@ struct item {
     struct page_want wanted;
 };
 
-/* next_item - commands before orders: an order uses the connection made before it. What is
- * wanted was ordered before. */
+/* next_item - takes commands before orders, as an order uses the connection made before it, and
+ * wants last, as wanted Blocks were ordered before. */
 static bool next_item(struct client_thread *t, struct item *out)
 {
     out->kind = NOTHING;
@@ -117,7 +117,7 @@ static void take_items(struct client_thread *t)
             serve_connection(r, r->connections[i], 0);
 }
 
-/* check_timeouts - ends the fetches of the connections of a thread that are late. */
+/* check_timeouts - ends the late fetches on the connections of a thread. */
 static void check_timeouts(struct client_thread *t, uint64_t now)
 {
     struct receiver *r = t->receiver;
@@ -147,7 +147,7 @@ static bool push(struct receiver *r, const struct monarch_order *order)
     return true;
 }
 
-/* push_alone - queues an order that the table has begun; false: there are too many. */
+/* push_alone - queues an order that the table has begun; false: too many have not ended. */
 static bool push_alone(void *receiver, const struct monarch_order *order)
 {
     struct receiver *r = receiver;
@@ -159,7 +159,7 @@ static bool push_alone(void *receiver, const struct monarch_order *order)
     return pushed;
 }
 
-/* wake - lets the threads see what fill may fetch now. */
+/* wake - wakes the threads to look for Files that fill may fetch. */
 static void wake(void *receiver)
 {
     struct receiver *r = receiver;
@@ -179,7 +179,7 @@ static void want_later(void *receiver, const struct page_want *wanted)
     wake(r);
 }
 
-/* has_room - what is fetched unasked leaves connections for what programs ask. */
+/* has_room - unasked fetches leave connections for the requests of programs. */
 static bool has_room(void *receiver)
 {
     struct receiver *r = receiver;
@@ -190,7 +190,7 @@ static bool has_room(void *receiver)
     return room;
 }
 
-/* fetch_unasked - begins what fill may fetch now; true: more may follow by and by. */
+/* fetch_unasked - begins fetches that fill may make now; true: more may follow later. */
 static bool fetch_unasked(struct receiver *r)
 {
     struct demand *d = r->demand;
@@ -211,8 +211,8 @@ static bool fetch_unasked(struct receiver *r)
     return more;
 }
 
-/* fetch_rests - fetches what large Files lack, as much as may be on the way. The threads are woken with
- * each heartbeat for that. */
+/* fetch_rests - fetches missing parts of large Files, as many as may be in flight. The threads are
+ * woken for that with each heartbeat. */
 static void fetch_rests(struct client_thread *t)
 {
     struct receiver *r = t->receiver;
@@ -246,7 +246,7 @@ static void run_periodic(struct client_thread *t)
     }
 }
 
-/* waits_for_python - failures are queued that Python may be too late for. */
+/* waits_for_python - failures are queued for which Python may be too late. */
 static bool waits_for_python(struct receiver *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -280,7 +280,7 @@ static void *run_client(void *own)
     return NULL;
 }
 
-/* thread_open - allocates what a thread needs; thread_close() is due even after a
+/* thread_open - allocates the memory of a thread; thread_close() must follow, even after a
  * failure. */
 static int thread_open(struct client_thread *t)
 {
@@ -340,9 +340,8 @@ static bool usable(const struct monarch_receiver_options *o)
            o->threads <= CLIENT_THREADS_MAX && o->sealed <= 1;
 }
 
-/* receiver_new - starts a client that fetches into the Tiers of an engine,
- * which must outlive it. -EINVAL: invalid options, or seals or checksums that the
- * engine does not make. */
+/* receiver_new - starts a client that fetches into the Tiers of an engine, which must outlive it.
+ * -EINVAL: invalid options, or seals or checksums that the engine does not make. */
 int receiver_new(struct demand *d, const struct monarch_receiver_options *options,
                  struct receiver **out)
 {
@@ -385,8 +384,8 @@ static int push_command(struct receiver *r, const struct peer_command *command)
     return 0;
 }
 
-/* monarch_receiver_connect - fetches from a peer by this socket and takes ownership of
- * it unless this fails; an older connection to the peer is closed. */
+/* monarch_receiver_connect - fetches from a peer over this socket and takes ownership of it unless
+ * this fails; an older connection to the peer is closed. */
 int monarch_receiver_connect(struct receiver *r, uint32_t peer, int fd)
 {
     if (peer >= r->options.peers)

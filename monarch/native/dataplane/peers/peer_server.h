@@ -20,11 +20,11 @@ enum {
 struct pending_request {
     struct frame_request asked;
     uint64_t since_ns, forwarded_ns;
-    bool whole;               /* an Extent, which is not brought in part */
-    uint32_t failures;        /* of the File when the request came */
+    bool whole;               /* an Extent, which is not copied in part */
+    uint32_t failures;        /* of the File when the request arrived */
     int32_t status;           /* known already, or 0 */
-    bool ready;               /* it was there when the request came */
-    uint32_t progress;        /* the progress of the File, where it is for Blocks */
+    bool ready;               /* the range was present when the request arrived */
+    uint32_t progress;        /* of the File, for a request of Blocks */
     uint64_t acknowledged_ns; /* when it was last acknowledged as pending */
 };
 
@@ -32,10 +32,10 @@ struct reply { /* that is being sent */
     bool active;
     uint32_t head_sent;
     struct frame_reply head;
-    struct open_replica *replica; /* where its bytes come from, or NULL */
+    struct open_replica *replica; /* with its bytes, or NULL */
     struct open_replica single;
-    uint8_t *bytes; /* or they are here */
-    bool large;     /* these are more than CHUNK_BYTES */
+    uint8_t *bytes; /* or its bytes in memory */
+    bool large;     /* `bytes` has more than CHUNK_BYTES */
     int64_t offset;
     uint64_t left;
 };
@@ -46,7 +46,7 @@ struct server_connection {
     uint32_t events;     /* that the poller waits for */
     uint32_t pending_count;
     bool waits;                        /* a request waits for its File */
-    bool counted_waits, counted_sends; /* as they are in the counts of the server */
+    bool counted_waits, counted_sends; /* as counted by the server */
     bool turn_over;                    /* it could send more */
     uint64_t progress_ns;
     size_t in_bytes;

@@ -24,7 +24,7 @@ static struct monarch_traffic *traffic_of(struct server *s,
     return &s->traffic[c->peer];
 }
 
-/* want - programs of the peer wait for Blocks now that its fill has requested. */
+/* want - raises pending requests of the peer's fill, as its programs wait for these Blocks now. */
 static void want(struct server *s, struct server_connection *c,
                  const struct frame_request *f)
 {
@@ -80,8 +80,8 @@ static int take_frames(struct server *s, struct server_connection *c)
     return 0;
 }
 
-/* connection_read - reads as many requests as there is room for; -EPROTO: one of them
- * is malformed; -ECONNRESET: the peer has closed the connection. */
+/* connection_read - reads as many requests as fit; -EPROTO: one of them is malformed; -ECONNRESET:
+ * the peer has closed the connection. */
 int connection_read(struct server *s, struct server_connection *c)
 {
     size_t room = (PIPELINE_MAX - c->pending_count) * sizeof(struct frame_request);
@@ -96,7 +96,7 @@ int connection_read(struct server *s, struct server_connection *c)
     return take_frames(s, c);
 }
 
-/* forward - asks for the File or the Blocks, again with each tick, as programs do. */
+/* forward - requests the File or the Blocks, again with each tick, as programs do. */
 static void forward(struct server *s, struct pending_request *p, uint64_t now)
 {
     if (p->forwarded_ns && now - p->forwarded_ns < SERVER_TICK_MS * MS_NS)
@@ -105,7 +105,7 @@ static void forward(struct server *s, struct pending_request *p, uint64_t now)
     reply_ask(s, p);
 }
 
-/* note_progress - a request for Blocks waits as long as others of the File arrive. */
+/* note_progress - extends the wait of a request for Blocks while others of the File arrive. */
 static void note_progress(struct demand *d, struct pending_request *p, uint64_t now)
 {
     uint32_t progress = progress_load(d->job->requests, p->asked.file);
@@ -114,7 +114,7 @@ static void note_progress(struct demand *d, struct pending_request *p, uint64_t 
     p->progress = progress;
 }
 
-/* reply_status - 0: the reply has bytes; -errno: it has none; or PENDING. */
+/* reply_status - returns 0: the reply has bytes; -errno: it has none; or PENDING. */
 static int reply_status(struct server *s, struct pending_request *p, uint64_t now)
 {
     struct demand *d = s->demand;
@@ -139,8 +139,8 @@ static int reply_status(struct server *s, struct pending_request *p, uint64_t no
     return PENDING;
 }
 
-/* follows_pending - an earlier request for the same File is pending: replies for the
- * Extents of one File keep the order of the requests. */
+/* follows_pending - an earlier request for the same File is pending: replies for the Extents of one
+ * File keep the order of the requests. */
 static bool follows_pending(const struct server_connection *c, uint32_t number)
 {
     const struct pending_request *p = &c->pending[number];
@@ -202,8 +202,8 @@ static bool acknowledge(const struct demand *d, struct server_connection *c,
     return true;
 }
 
-/* begin_next - begins the reply to the oldest request that can be answered, or the
- * acknowledgement of one before it; false: there is nothing to send. */
+/* begin_next - begins the reply to the oldest request that can be answered, or the acknowledgement
+ * of one before it; false: nothing is to be sent. */
 static bool begin_next(struct server *s, struct server_connection *c, uint64_t now)
 {
     bool begun = false;
@@ -240,7 +240,7 @@ static ssize_t send_bytes(struct server *s, struct server_connection *c)
                            : sendfile(c->fd, out->replica->fd, &out->offset, piece);
     if (n > 0 && out->bytes)
         out->offset += n;
-    if (n == 0) { /* the Replica was truncated: there are no correct bytes */
+    if (n == 0) { /* the Replica was truncated: its bytes are not correct */
         errno = EIO;
         return -1;
     }
@@ -257,7 +257,7 @@ static void end_reply(struct server *s, struct server_connection *c)
     c->out.active = false;
 }
 
-/* send_piece - sends the next piece of a reply; the number of bytes, or -errno. */
+/* send_piece - sends the next piece of a reply; returns the number of bytes, or -errno. */
 static ssize_t send_piece(struct server *s, struct server_connection *c, uint64_t now)
 {
     bool head = c->out.head_sent < sizeof(c->out.head);
@@ -270,9 +270,8 @@ static ssize_t send_piece(struct server *s, struct server_connection *c, uint64_
     return n;
 }
 
-/* connection_send - sends replies until the socket is full, the turn is over or there
- * is nothing to send; -errno: the connection is broken; -ETIMEDOUT: the peer reads
- * nothing. */
+/* connection_send - sends replies until the socket is full, the turn is over or all is sent;
+ * -errno: the connection is broken; -ETIMEDOUT: the peer reads nothing. */
 int connection_send(struct server *s, struct server_connection *c, uint64_t now)
 {
     ssize_t turn = SEND_TURN;

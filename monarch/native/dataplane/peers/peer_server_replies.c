@@ -1,9 +1,9 @@
-/* peer_server_replies.c - makes the reply to a peer: a whole Extent by sendfile(), Blocks of a large
- * File, also of one that still fills, or the pieces of a frame, without decoding them.
+/* peer_server_replies.c - makes the reply to a peer: a whole Extent by sendfile(), Blocks of a
+ * large File, also of one that still fills, or the pieces of a frame, without decoding them.
  *
- * The checksum and the seal of an Extent were made when it came. Blocks are compared with the
- * checksums that they had when they arrived, so that damage on this node goes no further, and are
- * sealed for this reply; so are frames, whose plain bytes the peer compares when it decodes them.
+ * The checksum and the seal of an Extent were made when it arrived. Blocks are compared with the
+ * checksums of their arrival, so that damage on this node spreads no further, and are sealed for
+ * this reply; so are frames, whose plain bytes the peer compares when it decodes them.
  */
 #include "dataplane/peers/peer_server.h"
 
@@ -22,7 +22,7 @@
 #include "shared/catalog.h"
 #include "shared/xxh3.h"
 
-/* How long a peer that fills waits for a frame: else it would compress the File itself. */
+/* How long a peer's fill waits for a frame: else the peer would compress the File itself. */
 static const uint64_t FRAME_WAIT_NS = SECOND_NS;
 
 static uint64_t size_of(const struct demand *d, const struct pending_request *p)
@@ -42,7 +42,7 @@ static uint64_t range_bytes(const struct demand *d, const struct pending_request
 
 /* ---- bytes in memory ------------------------------------------------------------------- */
 
-/* take_buffer - for the bytes of a reply; -ENOMEM: there is none. */
+/* take_buffer - takes a buffer for the bytes of a reply; -ENOMEM: no memory. */
 static int take_buffer(struct server *s, struct reply *out, size_t n)
 {
     out->large = n > CHUNK_BYTES;
@@ -53,7 +53,7 @@ static int take_buffer(struct server *s, struct reply *out, size_t n)
     return out->bytes ? 0 : -ENOMEM;
 }
 
-/* reply_release - returns what a reply has taken. */
+/* reply_release - returns the Replica and the buffer of a reply. */
 void reply_release(struct server *s, struct reply *out)
 {
     if (out->replica)
@@ -66,7 +66,7 @@ void reply_release(struct server *s, struct reply *out)
     out->bytes = NULL;
 }
 
-/* certify - the seal of the bytes of a reply, or their checksum where the nodes make no seals. */
+/* certify - computes the seal of the bytes of a reply, or their checksum if nodes make no seals. */
 static int certify(struct sealer *sealer, const struct pending_request *p,
                    struct reply *out, size_t n)
 {
@@ -92,7 +92,7 @@ struct found_frame {
     uint64_t digests[FRAME_BLOCKS_MAX]; /* of the Blocks of a large File */
     uint64_t offset;                    /* of what is sent, in its segment */
     size_t bytes;
-    bool raw; /* they are Blocks that are stored as they are */
+    bool raw; /* they are Blocks that are stored plain */
 };
 
 static uint64_t row_of(const struct demand *d, const struct pending_request *p)
@@ -100,7 +100,7 @@ static uint64_t row_of(const struct demand *d, const struct pending_request *p)
     return packs_row(d->packs, p->asked.file, p->asked.first / EXTENT_BLOCKS);
 }
 
-/* find_frame - the frame with a range, if the peer can decode it. */
+/* find_frame - finds the frame with a range; false: none, or the peer cannot decode it. */
 static bool find_frame(struct demand *d, const struct pending_request *p,
                        struct found_frame *out)
 {
@@ -111,7 +111,7 @@ static bool find_frame(struct demand *d, const struct pending_request *p,
                                         out->digests));
 }
 
-/* read_head - -EBADMSG: it is no head of a frame of this Extent. */
+/* read_head - reads the head of a frame; -EBADMSG: it is not one of this Extent. */
 static int read_head(struct demand *d, const struct pending_request *p,
                      struct unpacking *u)
 {
@@ -126,8 +126,8 @@ static int read_head(struct demand *d, const struct pending_request *p,
     return found > 0 ? 0 : -EBADMSG;
 }
 
-/* find_pieces - which bytes of the segment are sent: the pieces of the range, whose head this becomes,
- * or the Blocks alone of a piece that is stored as it is. */
+/* find_pieces - finds the bytes of the segment to send: the pieces of the range, and makes this
+ * their head; or only the Blocks of a piece that is stored plain. */
 static void find_pieces(struct demand *d, const struct pending_request *p,
                         struct found_frame *f)
 {
@@ -154,7 +154,7 @@ static void find_pieces(struct demand *d, const struct pending_request *p,
         head->digest = xxh3(f->digests, p->asked.blocks * sizeof(*f->digests), 0);
 }
 
-/* as_they_came - plain bytes have the checksums of their Blocks. */
+/* as_they_came - plain bytes match the checksums of their Blocks. */
 static bool as_they_came(const uint64_t *digests, const uint8_t *bytes, size_t n)
 {
     uint64_t found[HELD_MAX];
@@ -163,7 +163,7 @@ static bool as_they_came(const uint64_t *digests, const uint8_t *bytes, size_t n
                   (n + BLOCK_BYTES - 1) / BLOCK_BYTES * sizeof(*found)) == 0;
 }
 
-/* read_pieces - reads what is sent of a frame into the reply. */
+/* read_pieces - reads the bytes of a frame to send into the reply. */
 static int read_pieces(struct server *s, struct found_frame *f, struct reply *out,
                        size_t front)
 {
@@ -180,7 +180,7 @@ static int read_pieces(struct server *s, struct found_frame *f, struct reply *ou
     return !f->raw || as_they_came(f->digests, out->bytes, f->bytes) ? 0 : -EBADMSG;
 }
 
-/* give_up_frame - a frame is damaged, unless it has moved to another place. */
+/* give_up_frame - drops a damaged frame, unless it has moved to another place. */
 static void give_up_frame(struct demand *d, const struct pending_request *p,
                           const struct found_frame *f)
 {
@@ -188,7 +188,7 @@ static void give_up_frame(struct demand *d, const struct pending_request *p,
         packs_drop_damaged(d->packs, p->asked.file, p->asked.first / EXTENT_BLOCKS);
 }
 
-/* attach_frame - -EAGAIN: it is gone or damaged. */
+/* attach_frame - makes the reply with a frame; -EAGAIN: it is gone or damaged. */
 static int attach_frame(struct server *s, const struct pending_request *p,
                         struct found_frame *f, struct reply *out)
 {
@@ -215,8 +215,8 @@ static int read_all(int fd, uint8_t *buffer, size_t n, uint64_t offset)
     return (size_t)got == n ? 0 : -EIO;
 }
 
-/* check_extent - checks Blocks by the checksum or the seal of their Extent, where this node does
- * not know their own, because it stages the File whole. */
+/* check_extent - checks Blocks by the checksum or the seal of their Extent, if this node has no
+ * checksums of Blocks because it stages the File whole. */
 static int check_extent(struct demand *d, const struct pending_request *p, int fd,
                         uint8_t *buffer)
 {
@@ -260,8 +260,8 @@ static int read_held(struct demand *d, const struct pending_request *p,
     return rc;
 }
 
-/* attach_blocks - -EAGAIN: they are not there any more; -EIO: they are damaged, and the Replica is
- * given up. */
+/* attach_blocks - makes the reply with Blocks; -EAGAIN: they are no longer present; -EIO: they are
+ * damaged, and the Replica is given up. */
 static int attach_blocks(struct server *s, const struct pending_request *p,
                          struct reply *out)
 {
@@ -282,7 +282,7 @@ static int attach_blocks(struct server *s, const struct pending_request *p,
 
 /* ---- whole Extents ------------------------------------------------------------------------- */
 
-/* attach_extent - -EIO: the Replica is not what was published. */
+/* attach_extent - makes the reply with an Extent; -EIO: the Replica is not what was published. */
 static int attach_extent(struct server *s, const struct pending_request *p,
                          struct reply *out)
 {
@@ -302,7 +302,7 @@ static int attach_extent(struct server *s, const struct pending_request *p,
     return 0;
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
+/* ---- all replies --------------------------------------------------------------------------- */
 
 /* is_ready - the File has a Replica that is READY. */
 static bool is_ready(const struct demand *d, const struct pending_request *p)
@@ -331,7 +331,7 @@ bool reply_is_there(struct server *s, const struct pending_request *p, uint64_t 
     return partial_hold(d->partials, p->asked.file, frame_range(&p->asked), &held);
 }
 
-/* reply_is_ready - the node has what is requested, in a form or another. */
+/* reply_is_ready - the node has the requested range, in some form. */
 bool reply_is_ready(struct server *s, const struct pending_request *p)
 {
     struct demand *d = s->demand;
@@ -341,7 +341,7 @@ bool reply_is_ready(struct server *s, const struct pending_request *p)
            (d->packs && table_will_be_restaged(d->table, p->asked.file));
 }
 
-/* reply_ask - has the Blocks of a request brought, with those that the peer will ask for next. A File
+/* reply_ask - requests the Blocks of a request, with those that the peer will request next. A File
  * that is not staged in part is requested whole. */
 void reply_ask(struct server *s, const struct pending_request *p)
 {
@@ -356,7 +356,7 @@ void reply_ask(struct server *s, const struct pending_request *p)
     pages_requested(d, range, p->asked.flags & FRAME_UNASKED);
 }
 
-/* reply_attach - finds the bytes of a reply. -EAGAIN: the peer is to ask again; -EIO: they are
+/* reply_attach - finds the bytes of a reply. -EAGAIN: the peer must request again; -EIO: they are
  * damaged, or cannot be read. */
 int reply_attach(struct server *s, const struct pending_request *p, struct reply *out)
 {

@@ -49,7 +49,7 @@ static void serve_connection(struct server *s, struct server_connection *c,
 {
     int rc = events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? connection_read(s, c) : 0;
     if (!rc && (events & (EPOLLHUP | EPOLLERR)) && c->pending_count == PIPELINE_MAX)
-        rc = -ECONNRESET; /* recv() was not called, which would fail */
+        rc = -ECONNRESET; /* recv(), which would fail, was not called */
     rc = rc ? rc : connection_send(s, c, clock_ns());
     if (rc)
         drop(s, c, rc);
@@ -105,7 +105,7 @@ static void run_commands(struct server *s)
     }
 }
 
-/* retry_all - serves the connections that wait for a File or for room in the socket. */
+/* retry_all - serves the connections that wait for a File or for space in the socket. */
 static void retry_all(struct server *s)
 {
     for (uint32_t i = 0; i < s->slots_used; i++)
@@ -114,7 +114,7 @@ static void retry_all(struct server *s)
             serve_connection(s, s->connections[i], 0);
 }
 
-/* wait_ms - how long the thread may sleep; -1: until it is woken. */
+/* wait_ms - returns how long the thread may sleep; -1: until it is woken. */
 static int wait_ms(const struct server *s)
 {
     bool busy = s->sending || s->waiting;
@@ -227,7 +227,7 @@ void monarch_server_traffic(const struct server *s, struct monarch_traffic *out)
     traffic_copy(s->traffic, out, s->options.peers);
 }
 
-/* monarch_server_free - ends the thread and closes all connections; replies are cut. */
+/* monarch_server_free - ends the thread and closes all connections; replies are cut off. */
 void monarch_server_free(struct server *s)
 {
     struct peer_command command;

@@ -1,4 +1,4 @@
-/* peers_api.h - the part of libmonarch.so's interface by which nodes serve each other. */
+/* peers_api.h - the interface of libmonarch.so by which nodes serve each other. */
 #ifndef MONARCH_PEERS_API_H
 #define MONARCH_PEERS_API_H
 
@@ -24,7 +24,7 @@ struct monarch_traffic {
 struct monarch_server_options {
     uint32_t peers;       /* their numbers are below this */
     uint32_t connections; /* of all peers together */
-    uint32_t park_ms;     /* how long a request waits until its File is READY */
+    uint32_t park_ms;     /* how long a request waits for its File */
     uint32_t stall_ms;    /* how long a peer may read nothing while bytes wait for it */
 };
 

@@ -11,7 +11,7 @@
 #include "shared/catalog.h"
 #include "shared/xxh3.h"
 
-/* frame_request_make - the request for a range, behind which nothing else will be requested. */
+/* frame_request_make - makes the request for a range, without announcing further ones. */
 struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,
                                         uint32_t file, struct block_run range)
 {
@@ -32,7 +32,7 @@ bool frame_is_extent(const struct catalog *cat, const struct frame_request *f)
            f->blocks == extent_blocks(size, f->first / EXTENT_BLOCKS);
 }
 
-/* names_its_range - what a request names is in its File. */
+/* names_its_range - the range of a request lies in its File. */
 static bool names_its_range(const struct catalog *cat, const struct frame_request *f)
 {
     uint64_t size = catalog_entry(cat, f->file, NULL)->size;
@@ -47,8 +47,7 @@ static bool names_its_range(const struct catalog *cat, const struct frame_reques
     return f->blocks <= most;
 }
 
-/* frame_check_request - 0; -ESTALE: it names another Catalog; -EPROTO: it is
- * malformed. */
+/* frame_check_request - returns 0; -ESTALE: it names another Catalog; -EPROTO: it is malformed. */
 int frame_check_request(const struct catalog *cat, const struct frame_request *f)
 {
     if (f->magic != FRAME_REQUEST_MAGIC || f->reserved || f->reserved_too ||
@@ -76,7 +75,7 @@ static bool has_size(const struct catalog *cat, const struct frame_request *requ
     return request->packing && f->size > least && f->size <= least + plain;
 }
 
-/* frame_check_reply - returns -EPROTO unless it answers the request with the size in the
+/* frame_check_reply - returns -EPROTO unless the reply answers the request with the size in the
  * Catalog. */
 int frame_check_reply(const struct catalog *cat, const struct frame_request *request,
                       const struct frame_reply *f)
@@ -105,8 +104,8 @@ uint64_t frame_range_digest(bool whole, const uint8_t *bytes, size_t n)
     return xxh3(digests, (n + BLOCK_BYTES - 1) / BLOCK_BYTES * sizeof(*digests), 0);
 }
 
-/* traffic_copy - reads the counts of all peers while another thread adds to them: each
- * is valid, but they are not of one moment. */
+/* traffic_copy - copies the counts of all peers while another thread adds to them: each is valid,
+ * but they are not of one moment. */
 void traffic_copy(const struct monarch_traffic *from, struct monarch_traffic *to,
                   uint32_t peers)
 {

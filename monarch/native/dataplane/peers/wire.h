@@ -1,19 +1,19 @@
 /* wire.h - the protocol between two data planes: fixed-size frames, little-endian.
  *
- * A request names a range of Blocks of a File of a Catalog that both nodes have: all of one
- * Extent, or up to FRAME_BLOCKS_MAX of its Blocks; it contains no path. A small File is one
- * Extent, an empty one is a Block without bytes. Each request gets one reply, in any order,
- * except that the replies for whole Extents of one File keep the order of its requests. A reply
- * with status 0 is followed by `size` bytes: those of the range, or, if both nodes pack the File
- * alike, a frame of the pieces that the range lies in, whose digest is that of the Extent, or for
- * some Blocks of one that of their checksums. Any number of replies with -EINPROGRESS may precede
- * the reply: the request is known and waits for its File. One comes at once, the others show that
- * the node is alive. FRAME_WANTED has no reply: what fill has requested goes on as demand.
+ * A request names a range of Blocks of a File in a Catalog that both nodes have: all of one Extent,
+ * or up to FRAME_BLOCKS_MAX of its Blocks; it contains no path. A small File is one Extent, an
+ * empty one is a Block without bytes. Each request gets one reply, in any order, except that the
+ * replies for whole Extents of one File keep the order of its requests. A reply with status 0 is
+ * followed by `size` bytes: those of the range, or, if both nodes pack the File alike, a frame of
+ * the pieces that contain the range. The digest of a frame is that of the Extent, or, for some of
+ * its Blocks, that of their checksums. Any number of replies with -EINPROGRESS may precede the
+ * reply: the request waits for its File. The first is sent at once, the others show that the node
+ * is alive. FRAME_WANTED has no reply: it turns requests of fill into demand.
  *
- * Only the seal protects against an attacker on the wire. It covers the bytes and their
- * identity, and the client knows what it requested: a request or a head that was
- * changed or forged can cost the reply or the connection, as cutting the wire can, but
- * it gives no wrong bytes. `ready` is for the report alone.
+ * Only the seal protects against an attacker on the wire. It covers the bytes and their identity,
+ * and the client knows its request: a changed or forged request or head can cost the reply or the
+ * connection, as cutting the wire can, but never yields wrong bytes. `ready` is for the report
+ * only.
  */
 #ifndef MONARCH_WIRE_H
 #define MONARCH_WIRE_H
@@ -35,8 +35,7 @@
 #define FRAME_IS_PACKED 0xffffffffu
 
 enum {
-    FRAME_BLOCKS_MAX = CHUNK_BYTES /
-                       BLOCK_BYTES, /* of a range that is no whole Extent */
+    FRAME_BLOCKS_MAX = CHUNK_BYTES / BLOCK_BYTES, /* if it is no whole Extent */
     STATUS_MIN = -4095,
 };
 
@@ -49,7 +48,7 @@ enum {                    /* flags of a request */
 struct frame_request {
     uint32_t magic;
     uint8_t blocks; /* how many */
-    /* How many from the first on will be requested: the origin is read for all at once. */
+    /* Blocks from the first on that will be requested: the origin is read for all at once. */
     uint8_t wanted;
     uint8_t flags;
     uint8_t reserved;
@@ -62,35 +61,32 @@ struct frame_request {
 
 struct frame_reply {
     uint32_t magic;
-    int32_t
-        status; /* 0; -ENOENT: this node will not have it; -EAGAIN: late; -ESTALE: another
-                       Catalog; -EIO: the Replica is broken; -EINPROGRESS: not yet,
-                       the request stays open */
+    int32_t status; /* 0; -ENOENT: this node will not have it; -EAGAIN: late; -ESTALE:
+                       another Catalog; -EIO: the Replica is broken; -EINPROGRESS:
+                       not yet, the request stays open */
     uint64_t id;
     uint32_t file, first; /* as in the request */
     uint64_t size;        /* bytes that follow */
-    uint64_t
-        digest; /* their chained xxh3, or 0 where seals replace it; with -EINPROGRESS
-                             the progress of the File, see progress.h, or 0 */
-    uint64_t
-        replica; /* differs between a Replica and a later one of the same File; or 0 */
-    uint32_t ready;  /* FRAME_READY: the File was ready when the request came; else 0 */
-    uint32_t packed; /* FRAME_IS_PACKED: the bytes are a frame, see frame.h; else 0 */
+    uint64_t digest;      /* their chained xxh3, or 0 with seals; with -EINPROGRESS the
+                             progress of the File, see progress.h, or 0 */
+    uint64_t replica; /* differs between Replicas of the same File over time; or 0 */
+    uint32_t ready;   /* FRAME_READY: the File was READY at the request; else 0 */
+    uint32_t packed;  /* FRAME_IS_PACKED: the bytes are a frame, see frame.h; else 0 */
     uint32_t reserved;
-    struct monarch_seal seal; /* zero where the nodes of the job make none */
+    struct monarch_seal seal; /* zero if the nodes of the job make none */
 };
 
 _Static_assert(sizeof(struct frame_request) == 40, "request");
 _Static_assert(sizeof(struct frame_reply) == 88, "reply");
 
-/* frame_range - the Blocks of a request. */
+/* frame_range - returns the Blocks of a request. */
 static inline struct block_run frame_range(const struct frame_request *f)
 {
     return (struct block_run){f->first, f->blocks};
 }
 
-/* frame_pieces_range - the Blocks of the pieces that those of a request lie in; at the end of the
- * File there may be fewer. */
+/* frame_pieces_range - returns the Blocks of the pieces that contain those of a request; at the end
+ * of the File there may be fewer. */
 static inline struct block_run frame_pieces_range(const struct frame_request *f)
 {
     uint32_t into = f->first % FRAME_BLOCKS_MAX, count = into + f->blocks;
@@ -98,7 +94,7 @@ static inline struct block_run frame_pieces_range(const struct frame_request *f)
     return (struct block_run){f->first - into, count + rest};
 }
 
-/* frame_sealed_name - what the seal of a reply covers. */
+/* frame_sealed_name - returns the identity that the seal of a reply covers. */
 static inline struct range_name frame_sealed_name(const struct frame_request *asked,
                                                   const struct frame_reply *f)
 {
