@@ -1,6 +1,5 @@
-/* api.h - the interface of libmonarch.so for Python: the shared layouts as a text,
- * functions of shared/, and the engine that copies Files. What a floor below has for Python
- * is declared there.
+/* api.h - the interface of libmonarch.so for Python: the shared layouts as a text, functions of
+ * shared/, and the engine that copies Files. Functions of a floor below are declared there.
  *
  * Functions return 0 or -errno unless their comment says otherwise. None takes the GIL.
  */
@@ -78,7 +77,7 @@ enum scan_kind {
     SCAN_ABSURD,     /* the Catalog cannot represent the metadata */
     SCAN_GONE,       /* removed since the directory was read */
     SCAN_UNREADABLE, /* to this process */
-    SCAN_FAILED,     /* by another error, which may pass */
+    SCAN_FAILED,     /* another error, perhaps temporary */
 };
 
 MONARCH_API int64_t monarch_scan_list(int fd, char *names, uint8_t *types);

@@ -1,6 +1,5 @@
-/* engine.c - what the threads of an engine do, one of which listens to programs while the
- * others run Transfers; and its beginning and end.
- */
+/* engine.c - the threads of an engine, one of which waits for requests of programs while the others
+ * run Transfers; and its beginning and end. */
 #include "dataplane/api/engine.h"
 
 #include <errno.h>
@@ -24,8 +23,8 @@
 
 enum { FAILED_START_TIMEOUT_MS = 5000 }; /* its threads are idle */
 
-/* follow_hints - begins a File that a program will open, if there is one and room for it;
- * true: the lock was released meanwhile, so that there may be other work by now. */
+/* follow_hints - begins a File that a program will open, if there is space for it; true: the lock
+ * was released meanwhile, so that other work may be queued by now. */
 static bool follow_hints(struct engine *e)
 {
     if (!hints_wanted(&e->demand) || !scheduler_has_room(&e->transfers))
@@ -36,8 +35,8 @@ static bool follow_hints(struct engine *e)
     return true;
 }
 
-/* follow_packing - makes room for Files that are to be packed, outside the lock; false: none
- * has requested it. */
+/* follow_packing - makes space for Files that are to be packed, outside the lock; false: none has
+ * requested it. */
 static bool follow_packing(struct engine *e)
 {
     if (!e->eviction)
@@ -48,7 +47,7 @@ static bool follow_packing(struct engine *e)
     return followed;
 }
 
-/* look - looks at the slots of programs, then takes what is to be run now. */
+/* look - checks the slots of programs, then takes the Transfer to run now. */
 static struct transfer *look(struct engine *e)
 {
     e->transfers.looking++;
@@ -60,8 +59,8 @@ static struct transfer *look(struct engine *e)
     return t;
 }
 
-/* find_transfer - the Transfer to run now. If there is none, this thread answers calls
- * from now on, looks again for what it may have missed, and waits: NULL. */
+/* find_transfer - returns the Transfer to run now. Without one, this thread answers calls from now
+ * on, looks again for missed work, and waits: NULL. */
 static struct transfer *find_transfer(struct engine *e)
 {
     struct transfer *t = look(e);
@@ -76,8 +75,8 @@ static struct transfer *find_transfer(struct engine *e)
     return NULL;
 }
 
-/* run_transfer - with the buffer that was used last, which the caches of the processors
- * still hold; under the lock, but for the Transfer itself. */
+/* run_transfer - runs a Transfer with the buffer that was used last, which the processors still
+ * have in their caches; under the lock, except for the Transfer itself. */
 static bool run_transfer(struct engine *e, struct transfer *t)
 {
     uint32_t number = e->transfers.unused[--e->transfers.unused_count];
@@ -119,7 +118,7 @@ static void *work(void *worker)
     return NULL;
 }
 
-/* ---- the calls up ------------------------------------------------------------------- */
+/* ---- callbacks ---------------------------------------------------------------------- */
 
 static void judge(void *engine, uint32_t file)
 {
@@ -183,8 +182,8 @@ static int init_locks(struct transfers *ts)
     return -rc;
 }
 
-/* make_extents - what there is of the Files, and what room they have. Hints come first, as what
- * they have announced stays. */
+/* make_extents - creates the state of Files and the accounts of their space. Hints are first, as
+ * the Files that they announce stay. */
 static int make_extents(struct engine *e)
 {
     const struct packings how = {e->transfers.options.packings,
@@ -203,7 +202,7 @@ static int make_extents(struct engine *e)
     return rc ? rc : partials_new(&e->job, e->table, e->packs, &e->partials);
 }
 
-/* compose - lets the parts know each other. */
+/* compose - connects the parts of the engine. */
 static void compose(struct engine *e)
 {
     struct transfers *ts = &e->transfers;
@@ -243,7 +242,7 @@ static int make_threads(struct engine *e)
     return rc;
 }
 
-/* start - allocates what the engine owns; release() is due even after a failure. */
+/* start - allocates what the engine owns; release() must follow, even after a failure. */
 static int start(struct engine *e)
 {
     struct transfers *ts = &e->transfers;
@@ -342,9 +341,9 @@ int monarch_engine_new(const struct monarch_segments *segments,
     return 0;
 }
 
-/* monarch_engine_set_background - permits so many background Transfers at once, at most
- * background_max, and so many while programs wait for others. Those beyond that run
- * already stop at their next chunk, or end. */
+/* monarch_engine_set_background - permits `n` background Transfers at once, at most background_max,
+ * and `beside` while programs wait for others. Transfers beyond that stop at their next chunk, or
+ * end. */
 void monarch_engine_set_background(struct engine *e, uint32_t n, uint32_t beside)
 {
     struct demand_time stale;
@@ -356,19 +355,19 @@ void monarch_engine_set_background(struct engine *e, uint32_t n, uint32_t beside
     e->transfers.limits++;
     while (ring_pop(&e->transfers.demands, &stale)) {
     }
-    threads_start(&e->transfers); /* those that there are do the work if it fails */
+    threads_start(&e->transfers); /* the existing ones do the work if it fails */
     idle_call_all(&e->transfers);
     pthread_mutex_unlock(&e->transfers.lock);
 }
 
-/* monarch_engine_event_fd - readable while Python has something to collect; the engine
+/* monarch_engine_event_fd - returns an fd, readable while Python has results to collect; the engine
  * empties it. */
 int monarch_engine_event_fd(const struct engine *e)
 {
     return e->transfers.event_fd.fd;
 }
 
-/* join_all - joins the threads until a deadline; false if one of them hangs. */
+/* join_all - joins the threads until a deadline; false: one of them hangs. */
 static bool join_all(struct engine *e, uint64_t until_ns)
 {
     const struct timespec until = clock_timespec(until_ns);

@@ -1,4 +1,4 @@
-/* engine.h - what an engine is made of; no other folder knows it. */
+/* engine.h - the parts of an engine; no other folder uses it. */
 #ifndef MONARCH_ENGINE_H
 #define MONARCH_ENGINE_H
 
@@ -14,11 +14,11 @@ struct engine {
     struct table *table; /* NULL: Python orders every Transfer */
     struct packs *packs; /* NULL: no Tier is packed */
     struct partials *partials;
-    struct pool *pool;         /* NULL: there is none */
+    struct pool *pool;         /* or NULL */
     struct eviction *eviction; /* NULL: no Tier evicts */
     struct transfers transfers;
     struct demand demand;
-    struct compaction *compaction; /* of pack files; NULL: there are none */
+    struct compaction *compaction; /* of pack files; NULL: no Tier is packed */
 };
 
 #endif

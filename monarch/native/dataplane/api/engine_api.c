@@ -1,6 +1,5 @@
-/* engine_api.c - the functions of an engine for Python: each calls one of a part, which describes
- * it.
- */
+/* engine_api.c - the functions of an engine for Python: each calls one of a part, where it is
+ * described. */
 #include "dataplane/sources/siblings.h"
 #include "dataplane/api/engine.h"
 
@@ -115,7 +114,7 @@ void monarch_engine_health(struct engine *e, struct monarch_health *out)
     health_report(&e->transfers, out);
 }
 
-/* ---- what leaves, and what an earlier job has left ---------------------------------- */
+/* ---- drops, and files of earlier jobs ----------------------------------------------- */
 
 /* monarch_engine_forget - see job_forget_inode(). */
 void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino)

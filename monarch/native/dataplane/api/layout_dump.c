@@ -1,13 +1,11 @@
-/* layout_dump.c - the shared structures and enums as a text, from which Python builds its
+/* layout_dump.c - writes the shared structures and enums as a text, from which Python builds its
  * own views: no layout is written twice.
  *
  * One line per fact, words separated by one blank:
  *
- *   struct NAME BYTES
- *   field STRUCT NAME OFFSET BYTES KIND     KIND: u1 u2 u4 u8 i4 i8 p8 S<bytes> or a struct
- *   enum NAME MEMBER VALUE
- *   constant NAME VALUE
- *   counter NAME UNIT TEXT...               in the order of their numbers
+ * struct NAME BYTES field STRUCT NAME OFFSET BYTES KIND KIND: u1 u2 u4 u8 i4 i8 p8 S<bytes> or a
+ * struct enum NAME MEMBER VALUE constant NAME VALUE counter NAME UNIT TEXT... in the order of their
+ * numbers
  *
  * A field whose BYTES are a multiple of its KIND's is an array; a flexible one has 0.
  */
@@ -40,7 +38,7 @@ static const char counter_lines[] =
 
 static char text[TEXT_BYTES_MAX];
 
-/* append - appends a formatted piece; a test detects a text that is truncated. */
+/* append - appends a formatted piece; a test detects a truncated text. */
 __attribute__((format(printf, 2, 3))) static size_t append(size_t at,
                                                            const char *format, ...)
 {
@@ -76,8 +74,7 @@ static void write_text(void)
     append(at, "%s", counter_lines);
 }
 
-/* monarch_layout - the text, formatted at the first call; valid as long as the
- * library. */
+/* monarch_layout - returns the text, formatted at the first call; valid as long as the library. */
 const char *monarch_layout(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

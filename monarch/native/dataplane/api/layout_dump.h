@@ -1,4 +1,4 @@
-/* layout_dump.h - a line of the text of layout_dump.c, and how structures make them. */
+/* layout_dump.h - a line of the text of layout_dump.c, and the macros that make it. */
 #ifndef MONARCH_LAYOUT_DUMP_H
 #define MONARCH_LAYOUT_DUMP_H
 

@@ -1,5 +1,5 @@
-/* scan.c - the names of a directory and their metadata, many for one call, for the scan
- * of a root. */
+/* scan.c - reads the names of a directory and their metadata, many per call, for the scan of a
+ * root. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -47,9 +47,9 @@ static bool is_dots(const char *name)
     return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
 }
 
-/* monarch_scan_list - reads the next names of an open directory into `names`, each with
- * its NUL, and their DT_ types into `types`. Returns the bytes of the names; 0: there are
- * no more; -errno. Both have SCAN_LIST_BYTES. */
+/* monarch_scan_list - reads the next names of an open directory into `names`, each with its NUL,
+ * and their DT_ types into `types`. Returns the bytes of the names; 0: no more; -errno. Both have
+ * SCAN_LIST_BYTES. */
 int64_t monarch_scan_list(int fd, char *names, uint8_t *types)
 {
     _Alignas(struct listed) char buffer[SCAN_LIST_BYTES];
@@ -97,9 +97,9 @@ static void look(int fd, const char *name, struct monarch_found *out)
     out->blksize = (uint64_t)st.st_blksize;
 }
 
-/* monarch_scan_find - the metadata of `count` names, one after the other with their NULs,
- * in an open directory; ends early, but not before the first, when `limit_ns` are over.
- * Returns the number of names that were looked up. */
+/* monarch_scan_find - reads the metadata of `count` names, one after the other with their NULs, in
+ * an open directory; ends early, but not before the first, after `limit_ns`. Returns the number of
+ * names that were looked up. */
 uint32_t monarch_scan_find(int fd, const char *names, uint32_t count,
                            struct monarch_found *out, uint64_t limit_ns)
 {
@@ -134,8 +134,8 @@ static bool is_one_of(int fd, const uint32_t *types, size_t count)
     return false;
 }
 
-/* monarch_rights_are_local - whether this kernel alone decides who may read the files of
- * a directory, so that the question costs no request. */
+/* monarch_rights_are_local - this kernel alone decides which processes may read the files of a
+ * directory, so that the check costs no request. */
 int monarch_rights_are_local(int fd)
 {
     static const uint32_t local[] = {
@@ -146,8 +146,8 @@ int monarch_rights_are_local(int fd)
     return is_one_of(fd, local, sizeof(local) / sizeof(local[0]));
 }
 
-/* monarch_is_pseudo - whether the kernel generates what is read of a directory's files, so
- * that their sizes and times tell nothing. */
+/* monarch_is_pseudo - the kernel generates the contents of the files of a directory, so that their
+ * sizes and times mean nothing. */
 int monarch_is_pseudo(int fd)
 {
     static const uint32_t pseudo[] = {
@@ -159,9 +159,9 @@ int monarch_is_pseudo(int fd)
     return is_one_of(fd, pseudo, sizeof(pseudo) / sizeof(pseudo[0]));
 }
 
-/* ---- what the Catalog can represent ------------------------------------------------ */
+/* ---- rows of the Catalog ----------------------------------------------------------- */
 
-/* time_ns - a time in nanoseconds; false: it does not fit, and *out is the nearest. */
+/* time_ns - converts a time to nanoseconds; false: it does not fit, and *out is the nearest. */
 static bool time_ns(int64_t seconds, uint32_t rest, int64_t *out)
 {
     int64_t ns;
@@ -172,16 +172,16 @@ static bool time_ns(int64_t seconds, uint32_t rest, int64_t *out)
     return fits;
 }
 
-/* has_identity - the inode identifies the object: file systems without inodes give all
- * objects one number. */
+/* has_identity - the inode identifies the object: file systems without inodes have one number for
+ * all objects. */
 static bool has_identity(const struct monarch_found *f)
 {
     return f->ino != 0 && f->ino != UINT64_MAX;
 }
 
-/* to_row - false: the Catalog cannot represent the metadata. A directory has a row
- * whatever its values, because names below it have rows: what does not fit is clamped,
- * and the Shim asks the origin. */
+/* to_row - converts metadata; false: the Catalog cannot represent it. A directory has a row
+ * whatever its values, because names below it have rows: values that do not fit are clamped, and
+ * the Shim asks the origin. */
 static bool to_row(const struct monarch_found *f, struct monarch_row *row)
 {
     bool fits = time_ns(f->mtime_s, f->mtime_ns, &row->mtime_ns);

@@ -13,13 +13,13 @@
 #include "shared/run_home.h"
 #include "shared/xxh3.h"
 
-/* monarch_hash - the 64-bit XXH3 of some bytes. */
+/* monarch_hash - returns the 64-bit XXH3 of some bytes. */
 uint64_t monarch_hash(const void *bytes, size_t n, uint64_t seed)
 {
     return xxh3(bytes, n, seed);
 }
 
-/* monarch_wait_bucket_ns - the shortest wait in a bucket of wait_bucket(). */
+/* monarch_wait_bucket_ns - returns the shortest wait in a bucket of wait_bucket(). */
 uint64_t monarch_wait_bucket_ns(uint32_t bucket)
 {
     if (bucket == 0 || bucket >= WAIT_BUCKETS)
@@ -49,7 +49,7 @@ int monarch_inodes_unstable(const char *directory)
     return mountinfo_unstable(&fs);
 }
 
-/* monarch_file_system_traits - FS_... of the file system below a directory, or -errno. */
+/* monarch_file_system_traits - returns FS_... of the file system of a directory, or -errno. */
 int monarch_file_system_traits(const char *directory)
 {
     struct statfs fs;
@@ -58,7 +58,7 @@ int monarch_file_system_traits(const char *directory)
     return mountinfo_traits(&fs);
 }
 
-/* monarch_index_find - the Entry of a root-relative path, or -1. */
+/* monarch_index_find - returns the Entry of a root-relative path, or -1. */
 int64_t monarch_index_find(const void *block, const char *rel, size_t n)
 {
     return index_find(block, rel, n);
@@ -70,7 +70,7 @@ int64_t monarch_index_find_inode(const void *block, uint64_t dev, uint64_t ino)
     return index_find_inode(block, dev, ino);
 }
 
-/* monarch_catalog_state_store - lets programs find the Catalog; see shared/changes.c for the
+/* monarch_catalog_state_store - makes the Catalog visible to programs; see shared/changes.c for the
  * order in which that is safe. */
 void monarch_catalog_state_store(void *requests, uint32_t state)
 {
@@ -84,7 +84,7 @@ void monarch_changes_apply(const void *outline, void *changes, const void *catal
     changes_apply(outline, changes, catalog, flags);
 }
 
-/* monarch_home_choose - see home_choose(); without a base that of run directories. */
+/* monarch_home_choose - see home_choose(); without a base, HOME_BASE is used. */
 int monarch_home_choose(const char *base, int make, char *out)
 {
     return home_choose(base ? base : HOME_BASE, make, out);
@@ -101,8 +101,8 @@ int monarch_home_list(const char *base, char *out)
     return all.count;
 }
 
-/* monarch_replica_name - the name in a Tier of the File whose first Entry this is,
- * below the root whose realpath has this hash. */
+/* monarch_replica_name - writes the name in a Tier of the File whose first Entry this is, below the
+ * root whose realpath has this hash. */
 void monarch_replica_name(const void *block, uint64_t root_hash, uint32_t entry,
                           char out[32])
 {
@@ -118,7 +118,7 @@ void monarch_rights_read(void *rights)
     rights_locate(rights);
 }
 
-/* monarch_rights_mark - the rights_mark() of this process. */
+/* monarch_rights_mark - returns the rights_mark() of this process. */
 uint32_t monarch_rights_mark(void)
 {
     struct rights mine;

@@ -23,7 +23,7 @@ static void close_one(struct open_replica *o)
     o->fd = -1;
 }
 
-/* stamp_of - combines inode number, which may be reused, and the time of the last change. */
+/* stamp_of - combines the inode number, which may be reused, with the time of the last change. */
 static uint64_t stamp_of(const struct stat *st)
 {
     return ((uint64_t)st->st_ctim.tv_sec * SECOND_NS + (uint64_t)st->st_ctim.tv_nsec) ^

@@ -290,7 +290,8 @@ void fetch_refuse(struct receiver *r, const struct monarch_order *order, int sta
     push_arrival(r, &never.completion);
 }
 
-/* monarch_receiver_event_fd - is readable while arrivals wait; the receiver empties it. */
+/* monarch_receiver_event_fd - returns an fd, readable while arrivals wait; the receiver empties
+ * it. */
 int monarch_receiver_event_fd(const struct receiver *r)
 {
     return r->event_fd.fd;

@@ -35,7 +35,7 @@
 #define FRAME_IS_PACKED 0xffffffffu
 
 enum {
-    FRAME_BLOCKS_MAX = CHUNK_BYTES / BLOCK_BYTES, /* if it is no whole Extent */
+    FRAME_BLOCKS_MAX = CHUNK_BYTES / BLOCK_BYTES, /* of a range within an Extent */
     STATUS_MIN = -4095,
 };
 
@@ -70,7 +70,7 @@ struct frame_reply {
     uint64_t digest;      /* their chained xxh3, or 0 with seals; with -EINPROGRESS the
                              progress of the File, see progress.h, or 0 */
     uint64_t replica; /* differs between Replicas of the same File over time; or 0 */
-    uint32_t ready;   /* FRAME_READY: the File was READY at the request; else 0 */
+    uint32_t ready;   /* FRAME_READY: the File was ready at the request; else 0 */
     uint32_t packed;  /* FRAME_IS_PACKED: the bytes are a frame, see frame.h; else 0 */
     uint32_t reserved;
     struct monarch_seal seal; /* zero if the nodes of the job make none */
