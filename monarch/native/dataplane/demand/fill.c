@@ -1,7 +1,7 @@
 /* fill.c - background fill: begins the Files that Python has ordered, one after the other.
  *
  * Two lists are processed side by side: Files that this node reads from the origin, and Files that
- * it fetches from peers. The second list stays a little behind the first, because peers read their
+ * it fetches from peers. The second list stays a little after the first, because peers read their
  * own lists as fast.
  */
 #include "dataplane/demand/demand.h"
@@ -126,7 +126,7 @@ bool fill_may_fetch(struct demand *d)
     return may;
 }
 
-/* fill_call - with each heartbeat: resumes fetches of missing parts of large Files. */
+/* fill_call - resumes fetches of missing parts of large Files; called with each heartbeat. */
 void fill_call(struct demand *d)
 {
     if (!partials_to_complete(d->partials))
@@ -153,7 +153,7 @@ bool fill_fetch_next(struct demand *d)
 }
 
 /* fill_fetch - begins the next File that is fetched from a peer, or from the origin if its peers
- * are gone. */
+ * have left. */
 bool fill_fetch(struct demand *d, struct monarch_order *out)
 {
     return take(d, &d->fill.to_fetch, out);

@@ -10,7 +10,7 @@ static const char *text_of(const struct catalog *cat, uint64_t place)
     return (const char *)cat + cat->strings + (place >> 16);
 }
 
-/* below - returns the part of a path behind a spelling of a root; NULL: it is not below it. */
+/* below - returns the rest of a path after a spelling of a root; NULL: it is not below it. */
 static const char *below(const struct catalog *cat, const struct prefix *p,
                          const char *path, size_t n)
 {

@@ -145,8 +145,8 @@ void pages_resume(struct demand *d)
     }
 }
 
-/* pages_check - with each heartbeat: frees the space of Files that are not staged any more, and
- * reports those that were written to Python by a Transfer. */
+/* pages_check - frees the space of Files that are not staged any more, and begins Transfers that
+ * report written ones to Python; called with each heartbeat. */
 void pages_check(struct demand *d)
 {
     struct monarch_order orders[CHECKED_MAX];

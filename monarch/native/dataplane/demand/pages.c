@@ -148,7 +148,7 @@ static bool waits_for_pool(struct demand *d, const struct transfer *t, uint32_t 
     return waits;
 }
 
-/* is_needless - fill would read for nodes that are gone, and no program runs on this node: all
+/* is_needless - fill would read for nodes that have left, and no program runs on this node: all
  * leave when the job ends, and Pages not fetched by then are of no use. */
 static bool is_needless(struct demand *d, const struct monarch_order *order)
 {

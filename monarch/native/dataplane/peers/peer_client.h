@@ -76,7 +76,7 @@ struct client_connection {
         open_later; /* requests without reply; of these, those that may wait */
     struct coming in;
     size_t first, fill;
-    uint8_t *buffer; /* NULL while there are no bytes in it */
+    uint8_t *buffer; /* NULL while it would be empty */
     size_t out_bytes;
     uint8_t out[(REQUESTS_MAX + IN_FLIGHT_MAX) * sizeof(struct frame_request)];
 };
@@ -110,7 +110,7 @@ struct receiver {
     bool failed; /* Python must be woken for an arrival in `done` */
 };
 
-/* client_thread_of - the thread that fetches from a peer. */
+/* client_thread_of - returns the thread that fetches from a peer. */
 static inline struct client_thread *client_thread_of(struct receiver *r, uint32_t peer)
 {
     return &r->threads[peer % r->options.threads];

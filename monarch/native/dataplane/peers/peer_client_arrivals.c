@@ -70,7 +70,7 @@ static void keep(struct demand *d, struct transfer *t)
     struct transfer kept;
     struct monarch_order order;
     if (!table_begin_packing(d->table, t->order.file, &order)) {
-        packing_note(d->transfers, t->order.file); /* it may have room later */
+        packing_note(d->transfers, t->order.file); /* space may be free later */
         return;
     }
     transfer_init(&kept, &order);

@@ -180,8 +180,8 @@ static void return_buffer(struct client_thread *t, struct client_connection *c)
     c->first = c->fill = 0;
 }
 
-/* receive - reads the needed bytes and the header behind them, at least RECEIVE_PIECE bytes if
- * available; returns the number of bytes, or -errno. */
+/* receive - reads the needed bytes and the next header, at least RECEIVE_PIECE bytes if available;
+ * returns the number of bytes, or -errno. */
 static ssize_t receive(struct client_connection *c)
 {
     size_t unread = c->fill - c->first, more = wanted(c) - unread + sizeof(c->in.head);
@@ -365,7 +365,7 @@ int client_receive(struct receiver *r, struct client_connection *c)
     return rc;
 }
 
-/* silence_ns - how long a peer may send nothing while requests are acknowledged. */
+/* silence_ns - returns how long a peer may send nothing while requests are acknowledged. */
 static uint64_t silence_ns(const struct receiver *r)
 {
     return clock_later(r->options.react_ms, SILENT_MS) * MS_NS;

@@ -167,8 +167,8 @@ static void wake(void *receiver)
         poller_wake(&r->threads[i].poller);
 }
 
-/* want_later - a program waits for Blocks that fill has requested: the threads raise those
- * requests to demand and notify the peers. */
+/* want_later - lets the threads raise requests of fill for Blocks that a program waits for to
+ * demand, and notify the peers. */
 static void want_later(void *receiver, const struct page_want *wanted)
 {
     struct receiver *r = receiver;

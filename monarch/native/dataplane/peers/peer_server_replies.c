@@ -90,7 +90,7 @@ static int certify(struct sealer *sealer, const struct pending_request *p,
 struct found_frame {
     struct unpacking u;
     uint64_t digests[FRAME_BLOCKS_MAX]; /* of the Blocks of a large File */
-    uint64_t offset;                    /* of what is sent, in its segment */
+    uint64_t offset;                    /* of the bytes to send, in the segment */
     size_t bytes;
     bool raw; /* they are Blocks that are stored plain */
 };

@@ -6,7 +6,7 @@
  *
  * This job waits for a File that a sibling is reading from the origin, as long as that makes
  * progress. A waiting job shows no progress itself, so that jobs do not wait for each other. If
- * several jobs look for a File at the same moment, the one of the lowest generation reads it.
+ * several jobs need a File at the same moment, the one of the lowest generation reads it.
  *
  * A sibling whose agent has ended is used until the engine ends, or until its slot is needed.
  */

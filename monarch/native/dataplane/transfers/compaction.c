@@ -3,7 +3,7 @@
  *
  * A thread of its own copies one frame at a time, only while no Transfer runs or waits. A frame
  * stays at its old place until the copy is complete, so that readers always find one of them; a
- * reader that fails at the old place looks again (packs_moved()).
+ * reader that fails at the old place retries (packs_moved()).
  */
 #include "dataplane/transfers/compaction.h"
 

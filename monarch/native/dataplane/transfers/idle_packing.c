@@ -191,8 +191,8 @@ static uint32_t rest_for(struct idle_packing *p, uint32_t rest, uint64_t cpu_ns)
     return idle >= whole / IDLE_PART ? rest / 2 : rest;
 }
 
-/* next_rest - returns by what factor of its processor time to rest after a piece: more than before
- * if it waited for more than a quarter of that time. */
+/* next_rest - returns how many times its processor time to rest after a piece: more than before if
+ * it waited for more than a quarter of that time. */
 static uint32_t next_rest(uint32_t rest, uint64_t waited, uint64_t cpu_ns)
 {
     if (waited <= cpu_ns / 4 || cpu_ns < MS_NS)

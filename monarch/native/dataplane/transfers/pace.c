@@ -96,7 +96,7 @@ bool pace_may_hurry(const struct transfers *ts)
 }
 
 /* pace_read - counts what a Transfer has read since the last call: a few large Files would
- * otherwise give no figures for a long time. */
+ * otherwise yield no figures for a long time. */
 void pace_read(struct transfers *ts, struct transfer *t)
 {
     bool background = order_class(t->order.kind) == CLASS_BACKGROUND;

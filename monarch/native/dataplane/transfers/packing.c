@@ -1,7 +1,7 @@
 /* packing.c - Transfers into a packed Tier, and Files that wait to be packed.
  *
  * Files that fill reads are packed at once. Files that programs wait for are staged plain in the
- * Pool, and packed from there when there is time (pool_packing.c).
+ * Pool, and packed from there later (pool_packing.c).
  */
 #include "dataplane/transfers/packing.h"
 

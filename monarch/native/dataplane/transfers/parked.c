@@ -7,8 +7,8 @@
 
 #include "dataplane/transfers/transfer.h"
 
-/* parked_add - queues a Transfer behind those that began before it: where few may run, the same
- * ones continue, and the origin does not read ahead for all of them. */
+/* parked_add - queues a Transfer behind the older ones: where few may run, the same ones continue,
+ * and the origin does not read ahead for all of them. */
 void parked_add(struct root_queue *q, struct transfer *t)
 {
     struct transfer *other, *next = t;

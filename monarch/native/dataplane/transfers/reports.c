@@ -38,9 +38,9 @@ uint32_t reports_take_files(struct transfers *ts, uint32_t *files, uint32_t max)
     return n;
 }
 
-/* report_completion - queues the completion of a Transfer that failed or that Python is to know:
- * wakes Python at once if it failed, else in batches, at the latest with the next heartbeat. The
- * caller holds the lock. */
+/* report_completion - queues the completion of a Transfer that failed or must be reported: wakes
+ * Python at once if it failed, else in batches, at the latest with the next heartbeat. The caller
+ * holds the lock. */
 void report_completion(struct transfers *ts, const struct monarch_completion *done)
 {
     if (ts->table)
@@ -75,7 +75,7 @@ void report_tier(struct transfers *ts, const struct transfer *t, uint32_t tier,
     pthread_mutex_unlock(&ts->lock);
 }
 
-/* completions_expire - makes the Files of failed Transfers absent if Python has decided nothing in
+/* completions_expire - makes the Files of failed Transfers absent if Python has not decided in
  * time, so that programs read the origin. Under the lock of `done`. */
 void completions_expire(struct transfers *ts, struct ring *done)
 {

@@ -79,7 +79,7 @@ static int decode(struct transfers *ts, struct transfer *t, uint8_t *buffer, siz
     return packing_decode(ts, &piece, buffer, n);
 }
 
-/* has_moved - the frame was not found, or is at another place now: nothing is wrong with it. */
+/* has_moved - the frame was not found, or is at another place now: it is not damaged. */
 static bool has_moved(struct transfers *ts, const struct transfer *t)
 {
     return packs_moved(ts->packs, row_of(ts, t), &t->unpacking.place);
