@@ -262,8 +262,8 @@ static int await(struct demand *d, struct transfer *t)
     return changed ? STEP_MORE : -ECANCELED;
 }
 
-/* complete_come - completes an Extent all of whose Pages are present. */
-static int complete_come(struct demand *d, struct transfer *t, uint8_t *buffer)
+/* complete_extent - completes an Extent all of whose Pages are present. */
+static int complete_extent(struct demand *d, struct transfer *t, uint8_t *buffer)
 {
     uint32_t extent = order_extent(&t->order);
     int rc = partial_borrow(d->transfers, t, extent, false);
@@ -276,7 +276,7 @@ static int complete(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     struct demand *d = demand_of(ts);
     int rc;
     if (has_arrived(t))
-        return complete_come(d, t, buffer);
+        return complete_extent(d, t, buffer);
     if (t->order.page_count)
         return 0;
     if (partial_ended(d->partials, t->partial, &rc))

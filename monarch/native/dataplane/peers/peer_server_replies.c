@@ -154,8 +154,8 @@ static void find_pieces(struct demand *d, const struct pending_request *p,
         head->digest = xxh3(f->digests, p->asked.blocks * sizeof(*f->digests), 0);
 }
 
-/* as_they_came - plain bytes match the checksums of their Blocks. */
-static bool as_they_came(const uint64_t *digests, const uint8_t *bytes, size_t n)
+/* match_digests - plain bytes match the checksums of their Blocks. */
+static bool match_digests(const uint64_t *digests, const uint8_t *bytes, size_t n)
 {
     uint64_t found[HELD_MAX];
     blocks_digest(bytes, n, found);
@@ -177,7 +177,7 @@ static int read_pieces(struct server *s, struct found_frame *f, struct reply *ou
     if (file_read_at(f->u.fd, out->bytes + front, f->bytes, f->offset) !=
         (ssize_t)f->bytes)
         return -EBADMSG;
-    return !f->raw || as_they_came(f->digests, out->bytes, f->bytes) ? 0 : -EBADMSG;
+    return !f->raw || match_digests(f->digests, out->bytes, f->bytes) ? 0 : -EBADMSG;
 }
 
 /* give_up_frame - drops a damaged frame, unless it has moved to another place. */
@@ -255,7 +255,7 @@ static int read_held(struct demand *d, const struct pending_request *p,
     int rc = held->checked ? 0 : check_extent(d, p, fd, buffer);
     rc = rc ? rc : read_all(fd, buffer, n, held->offset);
     close(fd);
-    if (!rc && held->checked && !as_they_came(held->digests, buffer, n))
+    if (!rc && held->checked && !match_digests(held->digests, buffer, n))
         rc = -EBADMSG;
     return rc;
 }

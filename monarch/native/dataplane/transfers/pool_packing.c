@@ -163,13 +163,13 @@ const struct route route_extent_pool = {
 
 /* ---- from a peer's plain bytes -------------------------------------------------------- */
 
-static int check_came(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+static int check_plain(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     int rc = transfer_check(ts, t, buffer);
     return rc || ts->deferred ? rc : -EINVAL; /* else no Tier is packed */
 }
 
-static int take_came(struct transfers *ts, struct transfer *t, uint8_t *buffer)
+static int take_plain(struct transfers *ts, struct transfer *t, uint8_t *buffer)
 {
     (void)buffer;
     t->came = deferred_take(ts, &t->order);
@@ -195,8 +195,8 @@ static int compress(struct transfers *ts, struct transfer *t, uint8_t *buffer)
     return rc || t->read.offset == t->original.size ? rc : STEP_MORE;
 }
 
-/* settle_came - removes the bytes from the queue, even if the File could not be begun. */
-static int settle_came(struct transfers *ts, struct transfer *t, int rc)
+/* settle_plain - removes the bytes from the queue, even if the File could not be begun. */
+static int settle_plain(struct transfers *ts, struct transfer *t, int rc)
 {
     if (!t->came && ts->deferred)
         t->came = deferred_take(ts, &t->order);
@@ -206,9 +206,9 @@ static int settle_came(struct transfers *ts, struct transfer *t, int rc)
 }
 
 const struct route route_came = {
-    .steps = {[TRANSFER_CHECK] = check_came,
-              [TRANSFER_OPEN] = take_came,
+    .steps = {[TRANSFER_CHECK] = check_plain,
+              [TRANSFER_OPEN] = take_plain,
               [TRANSFER_WRITE] = compress,
               [TRANSFER_COMMIT] = transfer_commit},
-    .settle = settle_came,
+    .settle = settle_plain,
 };
