@@ -103,8 +103,7 @@ static void answer(struct demand *d)
     pthread_mutex_unlock(&d->transfers->lock);
 }
 
-/* requests_listen - runs the thread that waits for requests; a lost wake-up costs at most one
- * heartbeat. */
+/* requests_listen - runs the thread that waits; a lost wake-up costs at most one heartbeat. */
 void requests_listen(struct demand *d)
 {
     _Atomic uint32_t *bell = (_Atomic uint32_t *)&d->job->requests->bell;

@@ -290,8 +290,7 @@ void fetch_refuse(struct receiver *r, const struct monarch_order *order, int sta
     push_arrival(r, &never.completion);
 }
 
-/* monarch_receiver_event_fd - returns an fd, readable while arrivals wait; the receiver drains
- * it. */
+/* monarch_receiver_event_fd - returns an fd, readable while arrivals wait; the client drains it. */
 int monarch_receiver_event_fd(const struct receiver *r)
 {
     return r->event_fd.fd;
