@@ -1,6 +1,6 @@
-/* job.h - what the launch of a process determines: the names of its job and node, and the
- * user's configuration file. One implementation serves the launcher and, by libmonarch.so,
- * Python: functions that begin with monarch_ are called from there. */
+/* job.h - the names of the job and node of a process, and the user's configuration file, as its
+ * launch determines them. One implementation serves the launcher and, by libmonarch.so, Python:
+ * functions that begin with monarch_ are called from there. */
 #ifndef MONARCH_JOB_H
 #define MONARCH_JOB_H
 
@@ -12,7 +12,7 @@
 
 #define JOB_API __attribute__((visibility("default")))
 
-/* Of the name of a job or of a node. */
+/* Bytes of a job or node name. */
 enum { NAME_BYTES_MAX = 64 };
 
 /* -- names.c -- */
@@ -33,7 +33,7 @@ JOB_API void monarch_hosts_job(const char *hosts, uint64_t options, const char *
 JOB_API const char *monarch_config_file(const char *const *envp, const char *directory,
                                         char place[PATH_MAX]);
 
-/* -- process.c -- */
+/* -- procfs.c -- */
 
 uint64_t process_start_ticks(pid_t pid);
 bool process_is_stopped(pid_t pid);

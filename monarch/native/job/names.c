@@ -1,5 +1,5 @@
-/* names.c - the names of a job and of a node, and the user's configuration file, by which a
- * job without another name is named. */
+/* names.c - the names of a job and of a node, and the user's configuration file, which is part of
+ * the name of a job that has no other. */
 #include "job/job.h"
 
 #include <fcntl.h>
@@ -45,7 +45,7 @@ uint64_t fingerprint_number(uint64_t print, uint64_t number)
 
 /* -- Names -- */
 
-/* env_value - the value of a variable; NULL if it is unset or empty. */
+/* env_value - returns the value of a variable; NULL if it is unset or empty. */
 const char *env_value(const char *const *envp, const char *name)
 {
     size_t length = strlen(name);
@@ -71,7 +71,8 @@ void monarch_clean_name(const char *from, char to[NAME_BYTES_MAX + 1])
     to[i] = '\0';
 }
 
-/* monarch_node_name - names this node: as the user does first, then as Slurm does. */
+/* monarch_node_name - names this node: by the user's variable, else by Slurm's, else by its host
+ * name. */
 void monarch_node_name(const char *const *envp, char to[NAME_BYTES_MAX + 1])
 {
     const char *node = env_value(envp, "MONARCH_STAGING_NODE");
@@ -97,7 +98,7 @@ int monarch_launched_by_open_mpi(const char *const *envp)
            (name && !strncmp(name, "prte", 4));
 }
 
-/* from_slurm - the name of a Slurm step. A batch script has no step, although the variables
+/* from_slurm - writes the name of a Slurm step. A batch script has no step, although the variables
  * of the Slurm job are set. */
 static bool from_slurm(const char *const *envp, char text[TEXT_BYTES_MAX])
 {
@@ -110,7 +111,7 @@ static bool from_slurm(const char *const *envp, char text[TEXT_BYTES_MAX])
     return true;
 }
 
-/* from_mpi - the name of an MPI launch that an environment variable has. */
+/* from_mpi - writes the name of an MPI launch from an environment variable. */
 static bool from_mpi(const char *const *envp, char text[TEXT_BYTES_MAX])
 {
     static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
@@ -127,7 +128,7 @@ static bool from_mpi(const char *const *envp, char text[TEXT_BYTES_MAX])
     return false;
 }
 
-/* control_port - the argument of --control-port in a process's command line, or NULL. */
+/* control_port - returns the argument of --control-port in a process's command line, or NULL. */
 static const char *control_port(pid_t pid, char command[COMMAND_BYTES_MAX])
 {
     size_t length = process_command(pid, command, COMMAND_BYTES_MAX);
@@ -138,10 +139,10 @@ static const char *control_port(pid_t pid, char command[COMMAND_BYTES_MAX])
     return word < end ? word + strlen(word) + 1 : NULL;
 }
 
-/* from_hydra - the name of a launch by MPICH's mpiexec, which gives its ranks none. They are
- * children of a proxy on each node, and all proxies of a launch have the address at which
- * mpiexec listens: hydra_pmi_proxy --control-port HOST:PORT. The port comes first in the
- * name, because the end of a long name is cut off. */
+/* from_hydra - writes a name of a launch by MPICH's mpiexec, which passes none to its ranks. They
+ * are children of a proxy on each node, and all proxies of a launch have the address at which
+ * mpiexec listens: hydra_pmi_proxy --control-port HOST:PORT. The port is first in the name, because
+ * the end of a long name is cut off. */
 static bool from_hydra(const char *const *envp, char text[TEXT_BYTES_MAX])
 {
     char command[COMMAND_BYTES_MAX];
@@ -161,8 +162,7 @@ static bool from_hydra(const char *const *envp, char text[TEXT_BYTES_MAX])
     return false;
 }
 
-/* monarch_job_name - the name of the job that a scheduler or MPI gives; returns whether one
- * does. */
+/* monarch_job_name - writes the job name of the scheduler or MPI; returns whether it exists. */
 int monarch_job_name(const char *const *envp, char to[NAME_BYTES_MAX + 1])
 {
     char text[TEXT_BYTES_MAX];
@@ -188,8 +188,8 @@ static bool exists(const char *directory, const char *name)
            !lstat(path, &st);
 }
 
-/* monarch_config_file - the name of the user's one configuration file if no option names it,
- * which may be relative to `directory`; NULL if there is none. `place` is its memory. */
+/* monarch_config_file - returns the name of the user's one configuration file if no option names
+ * it, possibly relative to `directory`; NULL if there is none. `place` is its memory. */
 const char *monarch_config_file(const char *const *envp, const char *directory,
                                 char place[PATH_MAX])
 {
@@ -234,10 +234,9 @@ static uint64_t add_file(uint64_t print, const char *path)
     return print;
 }
 
-/* monarch_hosts_job - names a job by what the same command on each of its nodes has in
- * common: the list of nodes, the fingerprint of the options, the configuration file (NULL =
- * none). The program is not part of it, because its arguments may number the nodes
- * (torchrun --node-rank 3). */
+/* monarch_hosts_job - names a job by the common parts of the same command on each of its nodes: the
+ * list of nodes, the fingerprint of the options, the configuration file (NULL = none). The program
+ * is not part of it, because its arguments may number the nodes (torchrun --node-rank 3). */
 void monarch_hosts_job(const char *hosts, uint64_t options, const char *config,
                        char to[NAME_BYTES_MAX + 1])
 {

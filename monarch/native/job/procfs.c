@@ -25,8 +25,8 @@ static size_t read_proc(pid_t pid, const char *name, char *bytes, size_t max)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* find_field - a field of a stat file of /proc/PID, or NULL. Fields are counted from the last
- * parenthesis, because the program's name may contain anything. */
+/* find_field - returns a field of a stat file of /proc/PID, or NULL. Fields are counted from the
+ * last parenthesis, because the program's name may contain anything. */
 static const char *find_field(char text[STAT_BYTES_MAX], pid_t pid, const char *name,
                               int wanted)
 {
@@ -40,8 +40,8 @@ static const char *find_field(char text[STAT_BYTES_MAX], pid_t pid, const char *
     return field;
 }
 
-/* number_field - a numeric field; 0 = unknown. It is read of the main thread, because
- * an emulator (qemu-user) makes up /proc/PID/stat of its own process. */
+/* number_field - returns a numeric field; 0 = unknown. It reads the main thread's, because an
+ * emulator (qemu-user) makes up /proc/PID/stat of its own process. */
 static uint64_t number_field(pid_t pid, int wanted)
 {
     char text[STAT_BYTES_MAX], name[32];
@@ -69,7 +69,7 @@ uint64_t process_start_ticks(pid_t pid)
     return number_field(pid, 22);
 }
 
-/* process_parent - the parent of a process; 0 = unknown or none. */
+/* process_parent - returns the parent of a process; 0 = unknown or none. */
 pid_t process_parent(pid_t pid)
 {
     return (pid_t)number_field(pid, 4);

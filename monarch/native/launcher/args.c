@@ -34,7 +34,7 @@ static const struct launcher_option *by_letter(char letter)
     return NULL;
 }
 
-/* refuse_long - prints that there is no such option, and the most similar one. */
+/* refuse_long - reports an unknown option, and the most similar one. */
 static int refuse_long(const char *word, size_t length)
 {
     const struct launcher_option *option = launcher_options, *similar = NULL;

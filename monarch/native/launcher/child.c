@@ -18,7 +18,7 @@ struct child {
     int status; /* of waitpid */
 };
 
-/* What the program must find as the caller of the launcher has left it. */
+/* State that the program must find as the caller of the launcher left it. */
 struct inherited {
     sigset_t mask;
     struct sigaction sigchld;
@@ -95,7 +95,7 @@ static int start(struct run *run, char **envp, struct child *child)
     return 0;
 }
 
-/* stop_signal - the signal by which the program is stopped now, 0 = it is not stopped. */
+/* stop_signal - returns the signal by which the program is stopped now, 0 = it is not stopped. */
 static int stop_signal(const struct child *child)
 {
     siginfo_t info = {.si_pid = 0};
@@ -112,9 +112,9 @@ static void continue_program(const struct child *child)
         kill(child->parties.program, SIGCONT);
 }
 
-/* stop_self - stops the launcher as the program is stopped, so that the shell sees it.
- * Without a terminal nobody would continue the launcher: whoever continues the program may
- * not know of it. */
+/* stop_self - stops the launcher as the program is stopped, so that the shell sees it. Without a
+ * terminal, no process would continue the launcher: the one that continues the program may not know
+ * of it. */
 static void stop_self(const struct child *child, int signo)
 {
     struct sigaction standard = {.sa_handler = SIG_DFL}, previous;
@@ -214,7 +214,7 @@ static void wait_for_program(struct run *run, struct child *child)
     }
 }
 
-/* exit_code - as a shell reports it. */
+/* exit_code - returns the exit code as a shell reports it. */
 static int exit_code(int status)
 {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

@@ -46,9 +46,9 @@ static char *copy_without_shim(char *to, const char *list, const char *run)
     return to;
 }
 
-/* preload_variable - a new `LD_PRELOAD=` without the Shim of `drop` and with that of `add`
- * (NULL = none) at the end: libraries that translate paths must run before the Shim. NULL
- * without memory. */
+/* preload_variable - returns a new `LD_PRELOAD=` without the Shim of `drop` and with that of `add`
+ * (NULL = none) at the end: libraries that translate paths must run before the Shim. NULL without
+ * memory. */
 static char *preload_variable(const char *list, const char *add, const char *drop)
 {
     size_t length = strlen(PRELOAD) + strlen(list) + 2;
@@ -92,9 +92,9 @@ static const char *value_in(char **envp, const char *name)
     return NULL;
 }
 
-/* env_for_program - the program's environment: envp in its order, with LD_PRELOAD and
- * MONARCH_STAGING_RUN changed in place or added at the end. Returns NULL without memory.
- * Nothing of it is freed, because exec follows. */
+/* env_for_program - returns the program's environment: envp in its order, with LD_PRELOAD and
+ * MONARCH_STAGING_RUN changed in place or added at the end. NULL without memory. Nothing of it is
+ * freed, because exec follows. */
 char **env_for_program(char **envp, const char *run)
 {
     const char *old_run = value_in(envp, RUN);
@@ -121,9 +121,9 @@ char **env_for_program(char **envp, const char *run)
     return copy;
 }
 
-/* env_for_agent - the agent's environment: without MONARCH_STAGING_RUN and without any
- * preloaded library, because such a library may change which files or which time the
- * agent sees. Returns NULL without memory. */
+/* env_for_agent - returns the agent's environment: without MONARCH_STAGING_RUN and without any
+ * preloaded library, because such a library may change which files or which time the agent sees.
+ * NULL without memory. */
 char **env_for_agent(char **envp)
 {
     char **copy = calloc(count_of(envp) + 1, sizeof(*copy));
@@ -135,8 +135,8 @@ char **env_for_agent(char **envp)
     return copy;
 }
 
-/* env_for_python - the environment of the verbs that Python runs: without the Shim. Returns
- * NULL without memory. */
+/* env_for_python - returns the environment of the verbs that Python runs: without the Shim. NULL
+ * without memory. */
 char **env_for_python(char **envp)
 {
     const char *run = value_in(envp, RUN);

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* from_option - the name in --job. */
+/* from_option - writes the name in --job. */
 static bool from_option(const struct run *run, char to[NAME_BYTES_MAX + 1])
 {
     if (run->args.job)
@@ -14,8 +14,8 @@ static bool from_option(const struct run *run, char to[NAME_BYTES_MAX + 1])
     return run->args.job;
 }
 
-/* from_parent - the name of an MPI launch that nothing else names: that of the parent, which
- * the ranks of one node have in common. */
+/* from_parent - writes a name of an MPI launch that nothing else names, from the parent, which the
+ * ranks of one node have in common. */
 static bool from_parent(const char *const *envp, char to[NAME_BYTES_MAX + 1])
 {
     if (!env_value(envp, "PMI_RANK"))
@@ -25,7 +25,7 @@ static bool from_parent(const char *const *envp, char to[NAME_BYTES_MAX + 1])
     return true;
 }
 
-/* from_hosts - the name of a job whose nodes an option or the environment lists. The agent
+/* from_hosts - writes the name of a job whose nodes an option or the environment lists. The agent
  * finds those of a configuration file. */
 static bool from_hosts(const struct run *run, const char *const *envp,
                        char to[NAME_BYTES_MAX + 1])
@@ -45,8 +45,8 @@ static bool from_hosts(const struct run *run, const char *const *envp,
 
 enum { DO_NOT_WAIT = 1 }; /* GRND_NONBLOCK */
 
-/* random_name - a name that no other job has. The system call, because older libcs have
- * no function for it. */
+/* random_name - writes a name that no other job has. It uses the system call, because older libcs
+ * have no function for it. */
 static void random_name(char to[NAME_BYTES_MAX + 1])
 {
     uint64_t bits = 0;

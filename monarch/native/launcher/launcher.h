@@ -16,7 +16,7 @@
 #include "job/job.h"
 #include "shared/layout.h"
 
-/* What a shell returns too, and 125 for a failure of Monarch under --strict. */
+/* Exit codes that a shell returns too, and 125 for a failure of Monarch under --strict. */
 enum { EXIT_USAGE = 2, EXIT_MONARCH = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND };
 
 /* -- system.c: clocks and descriptors -- */
@@ -112,8 +112,8 @@ struct segments {
     struct counters *counters;
 };
 
-/* How long the heartbeat has not changed, in slices that this process has watched: its own time
- * is meaningless after a suspension of the whole job. */
+/* Time since the last change of the heartbeat, in slices that this process has watched: its own
+ * time is meaningless after a suspension of the whole job. */
 struct heartbeat {
     uint64_t last_ns;
     unsigned unchanged_slices;
@@ -190,7 +190,7 @@ void job_find(struct run *run);
 
 enum outcome_kind {
     OUTCOME_NONE,    /* not decided yet */
-    OUTCOME_STAGED,  /* the catalog can be used, or is on its way */
+    OUTCOME_STAGED,  /* the catalog can be used, or will follow */
     OUTCOME_PLAIN,   /* Monarch cannot stage: text says why */
     OUTCOME_REFUSED, /* the command is wrong: exit with code; text says why */
     OUTCOME_RETRY,   /* that agent has ended: look for one again */

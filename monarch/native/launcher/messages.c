@@ -50,7 +50,7 @@ static void put(const char *head, const char *text, const char *tail)
     errno = saved;
 }
 
-/* terminal_columns - the width of the terminal; 0 = stderr is not a terminal. */
+/* terminal_columns - returns the width of the terminal; 0 = stderr is not a terminal. */
 static int terminal_columns(void)
 {
     struct winsize size;
@@ -60,7 +60,7 @@ static int terminal_columns(void)
     return size.ws_col > 20 ? size.ws_col : 80;
 }
 
-/* word_columns - the columns of the next word, which UTF-8 may have more bytes for. */
+/* word_columns - returns the columns of the next word, whose UTF-8 may have more bytes. */
 static int word_columns(const char *word)
 {
     int columns = 0;
@@ -155,8 +155,8 @@ static bool progress_due(void)
     return true;
 }
 
-/* message_progress - prints the progress of the start: one line that is rewritten on a
- * terminal, else a line now and then. */
+/* message_progress - prints the progress of the start: one line that is rewritten on a terminal,
+ * else one line in PROGRESS_LOG_S. */
 void message_progress(const char *text)
 {
     char line[MESSAGE_BYTES_MAX];

@@ -48,7 +48,7 @@ bool notices_read(struct notices *notices, int timeout_ms)
     return n > 0;
 }
 
-/* parse_line - a line is a word, for NOTICE_FAIL an exit code, and a text. */
+/* parse_line - parses a line: a word, for NOTICE_FAIL an exit code, and a text. */
 static struct notice parse_line(char *line)
 {
     static const struct {

@@ -1,6 +1,6 @@
-/* outcome.c - the outcome of finding or starting an agent, and the record of a failed start
- * for the other launchers of the job: 64 ranks must not repeat one after the other what
- * has just failed for the first. */
+/* outcome.c - the outcome of finding or starting an agent, and the record of a failed start for the
+ * other launchers of the job: 64 ranks must not repeat, one after the other, the start that has
+ * just failed for the first. */
 #include "launcher.h"
 
 #include <dirent.h>
@@ -12,14 +12,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is in the run directory of an agent that has ended in order. */
+/* Files in the run directory of an agent that has ended in order. */
 static const char *const remains[] = {"failed", "agent.log", "lock", "start"};
 enum {
     REMAINS = sizeof(remains) / sizeof(remains[0]),
-    TAIL_BYTES = 4096, /* of a log, in which its last line is looked for */
+    TAIL_BYTES = 4096, /* of a log, in which its last line is searched */
 };
 
-/* outcome_of - an outcome and its reason, for one line on stderr. */
+/* outcome_of - returns an outcome with its reason, for one line on stderr. */
 struct outcome outcome_of(enum outcome_kind kind, const char *format, ...)
 {
     struct outcome outcome = {.kind = kind};
@@ -31,7 +31,7 @@ struct outcome outcome_of(enum outcome_kind kind, const char *format, ...)
     return outcome;
 }
 
-/* write_record - writes the reason into the run directory; false without room for it. */
+/* write_record - writes the reason into the run directory; false if that fails. */
 static bool write_record(struct run *run, const struct outcome *outcome)
 {
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
@@ -57,7 +57,7 @@ static bool has_log(const struct run *run)
     return !fstatat(run->dir.fd, "agent.log", &log, AT_SYMLINK_NOFOLLOW) && log.st_size;
 }
 
-/* last_line - the last line of a text that has more than blanks in it; ends it there. */
+/* last_line - returns the last line of a text that is not blank; ends the text there. */
 static char *last_line(char *text, size_t length)
 {
     size_t begin;
@@ -118,10 +118,10 @@ static bool agent_was_killed(const struct run *run)
     return others;
 }
 
-/* failure_record - records the reason in the run directory. Removes the directory if no
- * other launcher will look for it, unless the agent's log explains more (by the record it is
- * kept for people, too), or if its file system is full. What a killed agent has left is for
- * the next one, which recognises it by `start`, and removes the Tiers as well. */
+/* failure_record - records the reason in the run directory. Keeps the directory for other launchers
+ * of the job, and for people if the agent's log explains more; else, or if its file system is full,
+ * removes it. The files of a killed agent stay for the next one, which recognises them by `start`,
+ * and removes the Tiers as well. */
 void failure_record(struct run *run, const struct outcome *outcome)
 {
     if ((run->job.named || has_log(run)) && write_record(run, outcome))
@@ -133,8 +133,8 @@ void failure_record(struct run *run, const struct outcome *outcome)
     rundir_remove_empty(&run->dir);
 }
 
-/* failure_recorded - the outcome of a start that has failed since this launcher started
- * (an older record is ignored), or OUTCOME_NONE. Prints why a command is refused. */
+/* failure_recorded - returns the outcome of a start that has failed since this launcher started (an
+ * older record is ignored), or OUTCOME_NONE. Prints why a command is refused. */
 struct outcome failure_recorded(const struct run *run)
 {
     char text[1100], *reason;

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What a write of the launcher may raise: a limit on file sizes, a reader that has gone. */
+/* Signals that a write of the launcher may raise: past a file size limit, or without a reader. */
 static const int own_signals[OWN_SIGNALS] = {SIGXFSZ, SIGPIPE};
 
 /* program_ignore_write_signals - ignores them, so that no message ends the launcher; the
@@ -29,7 +29,7 @@ static void restore_write_signals(const struct program *program)
         sigaction(own_signals[i], &program->signals[i], NULL);
 }
 
-/* check_executable - 0 if the path can be executed, else -errno. */
+/* check_executable - returns 0 if the path can be executed, else -errno. */
 static int check_executable(const char *path)
 {
     struct stat st;
@@ -65,7 +65,7 @@ static int search_path(struct program *program, const char *name)
     }
 }
 
-/* report_missing - prints why there is no program given; returns the exit code. */
+/* report_missing - prints why the program cannot be run; returns the exit code. */
 static int report_missing(const char *name, int err)
 {
     if (err == -ENOENT && !strchr(name, '/')) {
@@ -132,7 +132,8 @@ int program_exec(const struct program *program, char **envp)
 
 /* -- Python -- */
 
-/* beside_command - a file in the directory of the command `monarch`. */
+/* beside_command - finds a program in the directory of the command `monarch`; returns 0 or
+ * -errno. */
 static int beside_command(char path[PATH_MAX], const char *name)
 {
     ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
@@ -174,8 +175,8 @@ static size_t count_of(const char *const *words)
     return count;
 }
 
-/* in_user_base - whether the command is installed below the user's own base directory,
- * as by `pip install --user`: then what it needs is there too. */
+/* in_user_base - whether the command is installed below the user's own base directory, as by `pip
+ * install --user`: then its packages are there too. */
 static bool in_user_base(void)
 {
     const char *home = getenv("HOME");
@@ -189,10 +190,9 @@ static bool in_user_base(void)
            ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
-/* python_argv - `python -I -m monarch HEAD TAIL`, or NULL without memory. Isolated, Python
- * imports what belongs to it alone: no PYTHONPATH or PYTHONHOME of another Python, which
- * environment modules set, no packages of the user, and no module in the current
- * directory. */
+/* python_argv - returns `python -I -m monarch HEAD TAIL`, or NULL without memory. Isolated, Python
+ * imports only its own modules: none by PYTHONPATH or PYTHONHOME of another Python, which
+ * environment modules set, no packages of the user, and none in the current directory. */
 char **python_argv(const char *python, const char *const *head, char **tail)
 {
     const char *const isolated = in_user_base() ? "-EP" : "-I";

@@ -20,7 +20,7 @@ enum {
     UNKNOWN_MS_MAX = 120 * 1000,
 };
 
-/* set_error - keeps why the directory cannot be used; returns err. */
+/* set_error - stores why the directory cannot be used; returns err. */
 __attribute__((format(printf, 3, 4))) static int set_error(struct rundir *dir, int err,
                                                            const char *format, ...)
 {
@@ -118,7 +118,7 @@ static int make_below(struct rundir *dir, const char *given, const struct job *j
 }
 
 /* make_at_home - sets the path below a home of this user: the one that already has the run
- * directory, even if the usual name was taken by another user, or given back, since. */
+ * directory, even if another user has taken or freed the usual name since. */
 static int make_at_home(struct rundir *dir, const struct job *job)
 {
     char usual[HOME_BYTES_MAX], home[HOME_BYTES_MAX];
@@ -199,7 +199,7 @@ static bool same_file(const struct rundir *dir, int fd)
            ours.st_ino == there.st_ino;
 }
 
-/* holder_of - the pid that the holder has written into the locked file; 0 = none. */
+/* holder_of - returns the pid that the holder has written into the locked file; 0 = none. */
 static pid_t holder_of(int fd)
 {
     char text[16] = "";
@@ -207,8 +207,8 @@ static pid_t holder_of(int fd)
     return pread(fd, text, sizeof(text) - 1, 0) > 0 ? (pid_t)atoi(text) : 0;
 }
 
-/* lock_timeout_ms - how long to wait for a holder in this state. A running holder has time-outs
- * of its own: its agent may wait minutes for other nodes. */
+/* lock_timeout_ms - returns how long to wait for a holder in this state. A running holder has
+ * time-outs of its own: its agent may wait minutes for other nodes. */
 static long lock_timeout_ms(pid_t holder)
 {
     if (process_is_stopped(holder))
@@ -248,7 +248,7 @@ static void write_holder(int fd)
     int n = snprintf(text, sizeof(text), "%10d\n", (int)getpid());
 
     if (pwrite(fd, text, (size_t)n, 0) != n)
-        return; /* without room for it, nobody can tell that this process is stopped */
+        return; /* without room for it, others cannot see that this process is stopped */
 }
 
 /* rundir_start_lock - waits for the lock under which a launcher looks for the agent or

@@ -1,4 +1,4 @@
-/* segments.c - what a launcher reads from and writes to the agent's shared memory. */
+/* segments.c - a launcher's access to the agent's shared memory. */
 #include "launcher.h"
 
 #include <dirent.h>
@@ -35,7 +35,7 @@ static const struct mapping {
   FLAGS = {"flags", SEGMENT_FLAGS, sizeof(struct flags), false, true},
   CHANGES = {"changes", SEGMENT_FLAGS, sizeof(struct flags), false, true};
 
-/* check_header - 0 if a segment is complete, -EAGAIN while the agent still creates it,
+/* check_header - returns 0 if a segment is complete, -EAGAIN while the agent still creates it,
  * -EPROTO if it belongs to another version. */
 static int check_header(const struct segment *seg, const struct mapping *how,
                         size_t length)
@@ -190,15 +190,15 @@ void segments_supersede(int run_fd)
     supersede(run_fd, CHANGES.name);
 }
 
-/* What marking a file as written needs, mapped at the first such file. */
+/* Segments for marking files as written, mapped at the first such file. */
 struct marking {
     int run_fd;
     bool tried;
     struct segment *catalog, *flags, *changes;
 };
 
-/* map_marking - maps what there is: the table of changes while there is no catalog. The
- * catalog is looked for after a change was put into the table: see shared/changes.c. */
+/* map_marking - maps the table of changes, which exists while there is no catalog. The catalog is
+ * mapped after a change was added to the table: see shared/changes.c. */
 static void map_marking(struct marking *marking)
 {
     if (!marking->tried)
@@ -206,7 +206,7 @@ static void map_marking(struct marking *marking)
     marking->tried = true;
 }
 
-/* mark_early - puts a file that the program can write to into the table of changes. */
+/* mark_early - adds a file that the program has open for writing to the table of changes. */
 static void mark_early(struct marking *marking, const struct stat *st)
 {
     struct flags *flags = (struct flags *)marking->changes;
@@ -218,7 +218,7 @@ static void mark_early(struct marking *marking, const struct stat *st)
         atomic_store((_Atomic uint8_t *)&flags->roots[root], MARKED_ALL);
 }
 
-/* mark_now - marks it in the catalog, if there is one by now. */
+/* mark_now - marks it in the catalog, if that exists by now. */
 static void mark_now(struct marking *marking, const struct stat *st)
 {
     if (!marking->catalog)
@@ -275,7 +275,7 @@ void segments_mark_inherited(int run_fd)
 
 /* -- State and heartbeat of the agent -- */
 
-/* segments_agent_state - the state of the agent. */
+/* segments_agent_state - returns the state of the agent. */
 uint32_t segments_agent_state(const struct segments *segments)
 {
     return atomic_load((const _Atomic uint32_t *)&segments->requests->agent_state);
@@ -290,8 +290,8 @@ void segments_wait(const struct segments *segments, uint32_t state)
             NULL, 0);
 }
 
-/* heartbeat_missed - checks the heartbeat, once per slice; true if it has not changed for
- * so long that the agent may be dead. */
+/* heartbeat_missed - checks the heartbeat, once per slice; true if the agent may be dead, because
+ * it has not changed for MISSED_SLICES. */
 bool heartbeat_missed(struct heartbeat *heartbeat, const struct segments *segments)
 {
     uint64_t now_ns = atomic_load(

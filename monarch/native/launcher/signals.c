@@ -12,9 +12,9 @@
 /* A batch system signals one process after the other. */
 enum { PROBE_TIMEOUT_MS = 50, PROBE_SLICE_MS = 5 };
 
-/* kernel_signal - a terminal signals the whole foreground group, the program included; an
- * alarm that was set before exec reaches the launcher only, and so does the hang-up of a
- * session leader. */
+/* kernel_signal - decides for a signal of the kernel: a terminal signals the whole foreground
+ * group, the program included; an alarm that was set before exec reaches the launcher only, and so
+ * does the hang-up of a session leader. */
 static enum signal_action kernel_signal(const struct signal_parties *parties, int signo)
 {
     if (signo == SIGALRM || (signo == SIGHUP && parties->leads_session))
@@ -37,10 +37,10 @@ enum signal_action signal_policy(const struct signal_parties *parties, int signo
     return SIGNAL_PROBE;
 }
 
-/* -- The probe: a process in the launcher's group that does nothing. What is sent to the
- *    whole group, or by a batch system to each process of the job, is sent to the probe
- *    too. A signal that came to the launcher alone must be forwarded to the program; any
- *    other would reach the program twice. -- */
+/* -- The probe: a process in the launcher's group that does nothing. A signal to the whole
+ *    group, or from a batch system to each process of the job, reaches the probe too. A
+ *    signal to the launcher alone must be forwarded to the program; any other would reach
+ *    the program twice. -- */
 
 /* signal_probe_start - forks the probe, to be called with all signals blocked. It never
  * receives a signal, so that all that were sent stay pending; it ends with the launcher.
@@ -58,7 +58,7 @@ pid_t signal_probe_start(void)
     _exit(0);
 }
 
-/* pending_of - the signals that are pending for a whole process, as a mask; 0 = unknown. */
+/* pending_of - returns the signals that are pending for a whole process, as a mask; 0 = unknown. */
 static unsigned long long pending_of(pid_t pid)
 {
     char path[32], text[4096], *mask;

@@ -20,7 +20,7 @@ enum {
 
 /* -- The agent's process, which inherits nothing from the launcher -- */
 
-/* reset_signals - undoes what the caller of the launcher has ignored or blocked. */
+/* reset_signals - restores the signals that the caller of the launcher has ignored or blocked. */
 static void reset_signals(void)
 {
     struct sigaction standard = {.sa_handler = SIG_DFL};
@@ -32,8 +32,8 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* use_all_cpus - a rank is often bound to one CPU; the kernel reduces the set to those
- * that the job may use. */
+/* use_all_cpus - unbinds the agent: a rank is often bound to one CPU; the kernel reduces the set to
+ * those that the job may use. */
 static void use_all_cpus(void)
 {
     unsigned char cpus[1024];
@@ -62,8 +62,8 @@ static void set_descriptors(const struct run *run, int pipe)
     fd_close_from(NOTIFY_FD + 1, NULL, 0);
 }
 
-/* agent_argv - the command line of the agent. If nothing names the job, it may yet be named
- * by the nodes that the configuration file lists, and by the options. */
+/* agent_argv - returns the command line of the agent. If nothing names the job, it may still be
+ * named by the nodes that the configuration file lists, and by the options. */
 static char **agent_argv(const struct run *run, const char *python)
 {
     const char *const named[] = {"agent", "--run-dir", run->dir.path, "--notify-fd",
@@ -96,8 +96,8 @@ static _Noreturn void exec_agent(const struct run *run, const char *python, int 
     _exit(1);
 }
 
-/* fork_agent - starts the agent without a parent, in a session of its own. Returns the
- * reading end of its notices, or -errno. */
+/* fork_agent - starts the agent without a parent, in a session of its own. Returns the read end of
+ * its notices, or -errno. */
 static int fork_agent(const struct run *run, const char *python)
 {
     int pipe[2], reading, writing;
@@ -180,8 +180,8 @@ static bool programs_outlive_agent(struct run *run)
     return found;
 }
 
-/* open_enclosing - opens the run directory of the run that this process is part of, if its
- * agent or other programs of it are alive: no other job could learn what those write. */
+/* open_enclosing - opens the run directory of the run that this process is part of, if its agent or
+ * other programs of it are alive: no other job could notice their writes. */
 static bool open_enclosing(struct run *run)
 {
     const char *enclosing = getenv("MONARCH_STAGING_RUN");
@@ -195,10 +195,9 @@ static bool open_enclosing(struct run *run)
     return run->nested;
 }
 
-/* join_programs - joins the programs that outlive their agent. A new agent would not learn
- * what they write to files that they have opened, because they have marked those before.
- * This program sees their marks: what is staged is served, all else is read from the
- * origin. */
+/* join_programs - joins the programs that outlive their agent. A new agent would not notice their
+ * writes to open files, because they have marked those before. This program sees their marks:
+ * staged Files are served, all others are read from the origin. */
 static bool join_programs(struct run *run)
 {
     bool joins = programs_outlive_agent(run);
@@ -216,8 +215,8 @@ static bool join_programs(struct run *run)
     return joins;
 }
 
-/* continue_without_lock - does without the `start` lock, whose holder is stopped: the agent
- * that it has started may run all the same. */
+/* continue_without_lock - continues without the `start` lock, whose holder is stopped: the agent
+ * that it has started may still run. */
 static struct outcome continue_without_lock(struct run *run, pid_t holder)
 {
     if (rundir_agent_alive(&run->dir))
@@ -263,8 +262,8 @@ static void sleep_ms(long ms)
     nanosleep(&pause, NULL);
 }
 
-/* agent_may_come - this launcher was given nothing but the name of its job: the agent that has
- * the configuration may have been started beside it (`monarch agent &`). */
+/* agent_may_come - this launcher has only the name of its job: the agent with the configuration may
+ * still be starting beside it (`monarch agent &`). */
 static bool agent_may_come(const struct run *run, const struct outcome *outcome)
 {
     return outcome->kind == OUTCOME_PLAIN && outcome->by_agent && run->args.job &&
@@ -293,9 +292,9 @@ static struct outcome attempts(struct run *run)
     return outcome;
 }
 
-/* find_or_start_agent - finds or starts the agent for this run, and waits until its
- * catalog can be used. Where that fails an agent may yet come; meanwhile each try finds the
- * record of the failure. */
+/* find_or_start_agent - finds or starts the agent for this run, and waits until its catalog can be
+ * used. If that fails, tries again for a while, because an agent may still start; until then each
+ * try finds the record of the failure. */
 struct outcome find_or_start_agent(struct run *run)
 {
     struct outcome outcome;

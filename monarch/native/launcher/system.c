@@ -13,7 +13,7 @@ enum { STDIO_COUNT = 3, CLOSE_MAX = 1 << 20 };
 /* -- Clocks and file times: system calls, because a preloaded library (libfaketime) may
  *    change what the functions of libc return. -- */
 
-/* clock_now - the time of a clock. */
+/* clock_now - returns the time of a clock. */
 struct timespec clock_now(clockid_t clock)
 {
     struct timespec now = {0};
@@ -22,7 +22,7 @@ struct timespec clock_now(clockid_t clock)
     return now;
 }
 
-/* clock_now_ms - the time since boot. */
+/* clock_now_ms - returns the time since boot. */
 long clock_now_ms(void)
 {
     struct timespec now = clock_now(CLOCK_MONOTONIC);
@@ -43,9 +43,8 @@ bool file_changed_after(int fd, struct timespec moment)
 
 /* -- Descriptors -- */
 
-/* fd_above_stdio - moves a new descriptor away from 0, 1 and 2, with which the launcher may
- * have been started closed. Takes ownership; returns the descriptor, or -errno of the
- * call that created it. */
+/* fd_above_stdio - moves a new descriptor away from 0, 1 and 2, which may have been closed before
+ * the start. Takes ownership; returns the descriptor, or -errno of the call that created it. */
 int fd_above_stdio(int fd)
 {
     int moved, err;

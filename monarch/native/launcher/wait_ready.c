@@ -76,7 +76,7 @@ static struct outcome read_notices(struct run *run)
                 message_note(notice.text);
             return (struct outcome){.kind = OUTCOME_STAGED};
         case NOTICE_LATE:
-            if (run->args.strict) /* whether there will be a catalog is not known yet */
+            if (run->args.strict) /* a catalog is not certain yet */
                 break;
             message_note(notice.text);
             return (struct outcome){.kind = OUTCOME_STAGED};
@@ -106,7 +106,8 @@ static int map_and_unlock(struct run *run, int *lock)
     return err == -EAGAIN ? 0 : err;
 }
 
-/* ended_early - the agent has ended; quotes the last line of its log and names the log. */
+/* ended_early - reports that the agent has ended; quotes the last line of its log and names the
+ * log. */
 static struct outcome ended_early(const struct run *run)
 {
     char line[LINE_BYTES_MAX];
@@ -175,8 +176,8 @@ static struct outcome map_running(struct run *run)
     return (struct outcome){.kind = OUTCOME_STAGED};
 }
 
-/* starts_programs - in this state of the agent the program may start. Under --strict it waits
- * for the catalog: the agent may yet find that there is none. */
+/* starts_programs - in this state of the agent the program may start. Under --strict it waits for
+ * the catalog: the agent may still end up without one. */
 static bool starts_programs(const struct run *run, uint32_t state)
 {
     return state == AGENT_READY || (state == AGENT_SCANNING && !run->args.strict);
@@ -227,8 +228,8 @@ static struct outcome wait_for_state(struct run *run)
     }
 }
 
-/* split_agent_command - finds the arguments of the agent: behind the verb those of `monarch
- * agent`, and behind `--notify-fd 3 --` those of `run` of the launcher that started it. */
+/* split_agent_command - finds the arguments of the agent: after the verb those of `monarch agent`,
+ * or after `--notify-fd 3 --` those of `run` of the launcher that started it. */
 static char **split_agent_command(char *bytes, size_t length, char **words)
 {
     size_t count = 0, notify = 0, verb = 0;

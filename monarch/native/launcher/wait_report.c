@@ -12,8 +12,8 @@
  * ends them: its failure must be returned although the agent stays for them. */
 enum { FAILED_MS_MAX = 2000 };
 
-/* report_read - prints what the agent has written since it was ready. Its progress is kept
- * for later: the program may still use the terminal. */
+/* report_read - prints the agent's lines since it was ready. Its progress is stored for later: the
+ * program may still use the terminal. */
 void report_read(struct run *run)
 {
     struct notice notice;

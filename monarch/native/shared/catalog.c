@@ -1,5 +1,4 @@
-/* catalog.c - from a File number to its Entry and its Replica's name, and *written*
- * marks. */
+/* catalog.c - finds the Entry and Replica name of a File number; reads and sets *written* marks. */
 #include "catalog.h"
 
 #include <stddef.h>
@@ -8,13 +7,13 @@
 
 #include "xxh3.h"
 
-/* catalog_block - the index block of a root. */
+/* catalog_block - returns the index block of a root. */
 const struct index *catalog_block(const struct catalog *cat, uint32_t root)
 {
     return (const void *)((const char *)cat + cat->roots[root].block);
 }
 
-/* catalog_entry - the first Entry of a File, and its root; NULL: no such File. */
+/* catalog_entry - returns the first Entry of a File, and its root; NULL: no such File. */
 const struct entry *catalog_entry(const struct catalog *cat, uint32_t file,
                                   uint32_t *root)
 {
@@ -31,8 +30,8 @@ const struct entry *catalog_entry(const struct catalog *cat, uint32_t file,
     return index_first(ix, file - cat->roots[r].file_base);
 }
 
-/* catalog_path - writes the absolute path of an Entry at the origin, NUL-terminated. Returns
- * its length; 0: it has no room. */
+/* catalog_path - writes the absolute path of an Entry at the origin, NUL-terminated. Returns its
+ * length; 0: `out` is too small. */
 size_t catalog_path(const struct catalog *cat, uint32_t root, const struct entry *e,
                     char *out, size_t room)
 {
@@ -51,10 +50,10 @@ size_t catalog_path(const struct catalog *cat, uint32_t root, const struct entry
     return head + slash + rel;
 }
 
-/* replica_name - 32 hex digits made from the whole identity of a File and its
- * root, so that neither a Replica of an older version of it nor one of another root's
- * File can carry its name. `e` names the File by its first path, `path_hash` is
- * index_hash() of that path, `root_hash` that of the root's realpath. */
+/* replica_name - writes 32 hex digits, a hash of the whole identity of a File and its root: a
+ * Replica of an older version, or of another root's File, has another name. `e` names the File by
+ * its first path, `path_hash` is index_hash() of that path, `root_hash` that of the root's
+ * realpath. */
 void replica_name(const struct entry *e, uint64_t root_hash, uint64_t path_hash,
                   char out[REPLICA_NAME_BYTES])
 {
@@ -68,8 +67,7 @@ void replica_name(const struct entry *e, uint64_t root_hash, uint64_t path_hash,
     }
 }
 
-/* catalog_replica_name - the name of the Replica of an existing File,
- * NUL-terminated. */
+/* catalog_replica_name - writes the name of the Replica of an existing File, NUL-terminated. */
 void catalog_replica_name(const struct catalog *cat, uint32_t file,
                           char out[REPLICA_NAME_BYTES + 1])
 {
@@ -91,7 +89,7 @@ bool written_load(const struct flags *flags, uint32_t root, uint32_t file)
            atomic_load_explicit(own, memory_order_acquire);
 }
 
-/* file_of_inode - an Entry of the File of a block with this inode; NULL: there is none. */
+/* file_of_inode - returns an Entry of the File with this inode in a block, or NULL. */
 static const struct entry *file_of_inode(const struct index *ix, uint64_t dev,
                                          uint64_t ino)
 {

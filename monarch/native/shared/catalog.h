@@ -8,7 +8,7 @@
 
 #include "index.h"
 
-/* replica_word - the state word of a File, see STATE_WORD in layout.h. */
+/* replica_word - returns the state word of a File: see STATE_WORD in layout.h. */
 static inline _Atomic uint32_t *replica_word(const struct catalog *cat, uint64_t file)
 {
     return (_Atomic uint32_t *)((char *)(uintptr_t)cat + cat->states) + file;
@@ -19,7 +19,7 @@ static inline uint32_t replica_load(const struct catalog *cat, uint64_t file)
     return atomic_load_explicit(replica_word(cat, file), memory_order_acquire);
 }
 
-/* file_number - the number in the job of the File that an Entry of a root names. */
+/* file_number - returns the job-wide number of the File that an Entry of a root names. */
 static inline uint64_t file_number(const struct root *root, const struct entry *e)
 {
     if (__builtin_expect(e->file & FILE_SHARED, 0))
@@ -27,8 +27,8 @@ static inline uint64_t file_number(const struct root *root, const struct entry *
     return (uint64_t)root->file_base + e->file;
 }
 
-/* entry_confirmed - this job has seen that the Catalog is right about a File: the index of an
- * earlier job does not show which files were rewritten in place since. */
+/* entry_confirmed - this job has verified the Catalog's data of a File: the index of an earlier job
+ * does not show which files were rewritten in place since. */
 static inline bool entry_confirmed(const struct catalog *cat, uint32_t root,
                                    const struct entry *e)
 {

@@ -1,17 +1,16 @@
-/* changes.c - the table of what programs change before there is a Catalog: filled without
- * a lock by every process of the job, and turned into marks when the Catalog is there.
+/* changes.c - the table of changes that programs make before the Catalog exists: filled without a
+ * lock by every process of the job, and turned into marks once the Catalog exists.
  *
- * A scan may have seen the state before a change or the one after it, so that what has
- * changed since the first program started is never served. No change falls between the
- * table and the marks:
+ * A scan may have seen the state before or after a change, so a file that has changed since the
+ * first program started is never served. No change is lost between the table and the marks:
  *
  *   a process  puts the change into the table, then reads requests.catalog
  *   the agent  sets that to CATALOG_SETTLING, then turns the table into marks, and only
  *              then sets it to CATALOG_SERVED: from now on processes serve
  *
- * All of these are sequentially consistent. Either the agent finds the change in the
- * table, or the process has read another value than CATALOG_NONE: then it turns the table
- * into marks itself, before the call that changes something returns to the program. */
+ * All of these are sequentially consistent: either the agent finds the change in the table, or the
+ * process reads another value than CATALOG_NONE and turns the table into marks itself, before the
+ * call that changes something returns to the program. */
 #include "changes.h"
 
 #include <stdatomic.h>
@@ -27,8 +26,8 @@ static uint32_t home_of(uint64_t dev, uint64_t ino)
     return (uint32_t)(xxh3(key, sizeof(key), 0) % CHANGES_MAX);
 }
 
-/* claim - makes a slot that of this identity; false: it is that of another one, or of
- * this one by a process that has not written the device yet. */
+/* claim - claims a slot for this identity; false: another identity has it, or another process has
+ * claimed it for this one and has not written the device yet. */
 static bool claim(struct changed *slot, uint64_t dev, uint64_t ino)
 {
     uint64_t seen = 0;
@@ -39,8 +38,8 @@ static bool claim(struct changed *slot, uint64_t dev, uint64_t ino)
     return seen == ino && atomic_load((_Atomic uint64_t *)&slot->dev) == dev;
 }
 
-/* changes_add - records a change, once for each file or directory however often that is
- * changed. False: the table is full. */
+/* changes_add - records a change, once for each file or directory, however often it changes. False:
+ * the table is full. */
 bool changes_add(struct changes *table, const struct change_seen *seen)
 {
     uint32_t at = home_of(seen->dev, seen->ino);
@@ -58,8 +57,8 @@ bool changes_add(struct changes *table, const struct change_seen *seen)
     return false;
 }
 
-/* changes_near - what is on this device may lie below the root, as far as is known: a root
- * that did not answer has device 0. */
+/* changes_near - a file on this device may lie below the root. A root that did not answer has
+ * device 0: any file may. */
 bool changes_near(const struct catalog *outline, uint32_t root, uint64_t dev)
 {
     return outline->roots[root].dev == 0 || outline->roots[root].dev == dev;
@@ -71,7 +70,7 @@ static void mark(struct flags *flags, uint8_t *byte, uint8_t bits)
     atomic_store_explicit((_Atomic uint32_t *)&flags->marked, 1, memory_order_release);
 }
 
-/* bits_of - what the changes of a File are in its mark. */
+/* bits_of - returns the bits of a mark for the changes of a File. */
 static uint8_t bits_of(uint32_t kinds)
 {
     return (uint8_t)(MARKED | (kinds & CHANGED_BYTES ? MARKED_BYTES : 0) |
@@ -96,8 +95,8 @@ static void mark_number(const struct target *t, uint64_t number, uint8_t bits)
         mark(t->flags, &t->flags->written[number], bits);
 }
 
-/* apply_entry - marks what the Catalog has by the identity of a change; a directory that is
- * no longer what it was takes its whole root with it. */
+/* apply_entry - marks the File or directory that the Catalog has for the identity of a change; for
+ * a directory that is no longer the same, marks its whole root. */
 static void apply_entry(const struct target *t, const struct entry *e, uint32_t kinds)
 {
     const struct root *root = &t->cat->roots[t->root];
@@ -117,8 +116,8 @@ static void apply_entry(const struct target *t, const struct entry *e, uint32_t 
         mark_number(t, file_number(root, e), bits_of(kinds));
 }
 
-/* apply_change - what lay below a root whose files change their inode numbers, and has
- * another one in the Catalog, may be any of its files. */
+/* apply_change - applies one change to a root. A file below a root with unstable inode numbers,
+ * whose own is not in the Catalog, may be any of its Files: the whole root is marked. */
 static void apply_change(const struct target *t, const struct changed *c)
 {
     const struct index *ix = catalog_block(t->cat, t->root);
@@ -137,8 +136,8 @@ static void apply_change(const struct target *t, const struct changed *c)
         mark_root(t, MARKED_ALL);
 }
 
-/* changes_apply - sets in the flags of a Catalog what is known from those of its outline:
- * marks of roots, mounts, and the table. It may be done again, and by several at once. */
+/* changes_apply - carries the marks of roots, the mounts and the table from the flags of an outline
+ * over to those of a Catalog. It may run repeatedly, and in several processes at once. */
 void changes_apply(const struct catalog *outline, struct flags *from,
                    const struct catalog *cat, struct flags *to)
 {

@@ -1,4 +1,4 @@
-/* changes.h - what programs change before there is a Catalog that knows it. */
+/* changes.h - the table of changes that programs make before the Catalog exists. */
 #ifndef MONARCH_CHANGES_H
 #define MONARCH_CHANGES_H
 
@@ -6,14 +6,14 @@
 
 #include "index.h"
 
-/* What has changed in a file or directory before there was a Catalog that knows it; of a
- * directory: that a name in it came or went, or what it is itself. */
+/* Kinds of changes to a file or directory before the Catalog exists; of a directory: to the names
+ * in it, or to itself. */
 enum {
     CHANGED_BYTES = 1,
     CHANGED_RIGHTS = 2, /* mode, owner, attributes */
     CHANGED_TIMES = 4,
-    CHANGED_NAME = 8,   /* a name of it went, or leads elsewhere */
-    CHANGED_FREED = 16, /* its last name went */
+    CHANGED_NAME = 8,   /* one of its names was removed, or leads elsewhere */
+    CHANGED_FREED = 16, /* its last name was removed */
 };
 
 struct changed {    /* claimed by compare-and-swap on ino, complete when dev is set */
@@ -32,13 +32,13 @@ struct changes {
 
 _Static_assert(sizeof(struct changed) == 32, "changed");
 
-struct change_seen { /* one change, as a program has seen it */
+struct change_seen { /* one change, as a program observed it */
     uint64_t dev, ino;
     uint64_t below; /* a bit per root below which its path lies */
     uint32_t kinds; /* CHANGED_... */
 };
 
-/* changes_of - the table in the flags of an outline; NULL: these are other flags. */
+/* changes_of - returns the table in the flags of an outline; NULL: these are other flags. */
 static inline struct changes *changes_of(struct flags *flags)
 {
     uint64_t at = flags->changes, bytes = flags->seg.length;

@@ -31,7 +31,7 @@ static void fill(struct process *p, uint32_t pid, const char *name)
     p->pid = pid;
 }
 
-/* process_of - the slot that a process has claimed, or NULL. */
+/* process_of - returns the slot that a process has claimed, or NULL. */
 struct process *process_of(struct counters *all, uint32_t pid)
 {
     uint32_t used = atomic_load_explicit((_Atomic uint32_t *)&all->slots_used_max,

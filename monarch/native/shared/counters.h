@@ -7,8 +7,8 @@
 
 #include "layout.h"
 
-/* wait_bucket - two buckets per power of two of nanoseconds, from 1 us: bucket b begins
- * at 1024 * 2^(b/2) ns (odd ones at 1.5 times the power below). */
+/* wait_bucket - returns the bucket of a wait, two per power of two of nanoseconds, from 1 us:
+ * bucket b begins at 1024 * 2^(b/2) ns (odd ones at 1.5 times the power below). */
 static inline unsigned wait_bucket(uint64_t ns)
 {
     if (ns < 1024)

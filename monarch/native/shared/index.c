@@ -16,13 +16,13 @@ static uint64_t inode_hash(uint64_t ino)
     return ino ^ ino >> 31;
 }
 
-/* index_hash - the hash of a root-relative path; names of Replicas contain it too. */
+/* index_hash - returns the hash of a root-relative path; names of Replicas contain it too. */
 uint64_t index_hash(const char *rel, size_t n)
 {
     return xxh3(rel, n, 0);
 }
 
-/* index_identity - the identity of a File below its root: `e` is its first Entry,
+/* index_identity - writes the identity of a File below its root: `e` is its first Entry,
  * `path_hash` the index_hash() of its path. */
 void index_identity(const struct entry *e, uint64_t path_hash,
                     uint64_t out[IDENTITY_WORDS])
@@ -40,7 +40,7 @@ static bool same_path(const struct index *ix, const struct entry *e, const char 
     return index_path_bytes(e) == n && memcmp(index_path(ix, e), rel, n) == 0;
 }
 
-/* index_find_hashed - the Entry of a root-relative path whose hash is known, or -1. */
+/* index_find_hashed - returns the Entry of a root-relative path whose hash is known, or -1. */
 int64_t index_find_hashed(const struct index *ix, const char *rel, size_t n,
                           uint64_t hash)
 {
@@ -56,7 +56,7 @@ int64_t index_find_hashed(const struct index *ix, const char *rel, size_t n,
     return -1;
 }
 
-/* index_find - the Entry of a root-relative path, or -1. */
+/* index_find - returns the Entry of a root-relative path, or -1. */
 int64_t index_find(const struct index *ix, const char *rel, size_t n)
 {
     return index_find_hashed(ix, rel, n, index_hash(rel, n));
@@ -67,7 +67,7 @@ static const struct slot *inode_slots(const struct index *ix)
     return (const struct slot *)((const char *)ix + ix->inode_slots);
 }
 
-/* index_find_inode - the first Entry with this identity, of whatever type, or -1. */
+/* index_find_inode - returns the first Entry of any type with this identity, or -1. */
 int64_t index_find_inode(const struct index *ix, uint64_t dev, uint64_t ino)
 {
     const struct slot *slots = inode_slots(ix);
@@ -84,7 +84,7 @@ int64_t index_find_inode(const struct index *ix, uint64_t dev, uint64_t ino)
     return -1;
 }
 
-/* index_find_directory - the Entry of the directory with this identity, or -1. */
+/* index_find_directory - returns the Entry of the directory with this identity, or -1. */
 int64_t index_find_directory(const struct index *ix, uint64_t dev, uint64_t ino)
 {
     int64_t found = index_find_inode(ix, dev, ino);
@@ -93,8 +93,8 @@ int64_t index_find_directory(const struct index *ix, uint64_t dev, uint64_t ino)
     return found;
 }
 
-/* index_listed_at - the Entry of the name in a directory that stands at this place behind the
- * first one, and then the place of the next; NONE32: none does. */
+/* index_listed_at - returns the Entry of the name in a directory at this place, counted from the
+ * first name, and sets the place of the next; NONE32: none. */
 uint32_t index_listed_at(const struct index *ix, uint32_t directory, uint64_t *place)
 {
     const struct entry *at = index_entry(ix, directory);
@@ -152,8 +152,8 @@ static uint64_t block_digest(const struct index *ix)
     return xxh3(ix + 1, ix->seg.length - sizeof(*ix), 0);
 }
 
-/* block_identity - what must be equal on all nodes so that they can refer to Files by
- * number. Access times, devices and directories may differ between nodes. */
+/* block_identity - hashes the data that must be equal on all nodes so that they can refer to Files
+ * by number. Access times, devices and directories may differ between nodes. */
 static uint64_t block_identity(const struct index *ix)
 {
     uint64_t all = ix->file_count;
@@ -166,7 +166,7 @@ static uint64_t block_identity(const struct index *ix)
     return all;
 }
 
-/* array_end - the end of the array at `offset`, or 0 if it starts before `from`, is not
+/* array_end - returns the end of the array at `offset`, or 0 if it starts before `from`, is not
  * aligned or does not fit: arrays are in order and do not overlap. */
 static uint64_t array_end(const struct index *ix, uint64_t from, uint64_t offset,
                           uint64_t bytes)
@@ -189,7 +189,7 @@ static bool arrays_valid(const struct index *ix)
     return array_end(ix, end, ix->arena, ix->arena_bytes) != 0;
 }
 
-/* kinds_valid - the Entries of names, outer ones and hops are all there are. */
+/* kinds_valid - the Entries of names, outer ones and hops that hold a target fit into the count. */
 static bool kinds_valid(const struct index *ix)
 {
     uint64_t outside = (uint64_t)ix->name_count + ix->outer_count;
@@ -238,8 +238,8 @@ static bool entries_valid(const struct index *ix)
            index_path_bytes(index_entry(ix, 0)) == 0;
 }
 
-/* slots_used - the number of occupied slots of a table; more than there are Entries if
- * a slot has an invalid Entry. */
+/* slots_used - returns the number of occupied slots of a table, or more than the number of Entries
+ * if a slot has an invalid Entry. */
 static uint32_t slots_used(const struct index *ix, const struct slot *slots,
                            uint32_t count)
 {
@@ -259,9 +259,8 @@ static bool tables_valid(const struct index *ix)
            slots_used(ix, inode_slots(ix), ix->inode_slot_count) <= ix->entry_count;
 }
 
-/* index_finish - fills both tables, the identity and the digest of a block whose
- * entries, attrs, first_entry and arena are in place. -EINVAL: broken block, -EEXIST: a
- * path twice. */
+/* index_finish - fills both tables, the identity and the digest of a block whose entries, attrs,
+ * first_entry and arena are in place. -EINVAL: broken block, -EEXIST: a duplicate path. */
 int index_finish(struct index *ix, size_t length)
 {
     if (!shape_valid(ix, length) || !entries_valid(ix))

@@ -36,7 +36,7 @@ static inline size_t index_path_bytes(const struct entry *e)
     return e->path & 0xffff;
 }
 
-/* index_number - the place of an Entry in its block. */
+/* index_number - returns the position of an Entry in its block. */
 static inline uint32_t index_number(const struct index *ix, const struct entry *e)
 {
     return (uint32_t)(e - index_entry(ix, 0));
@@ -60,7 +60,7 @@ static inline bool index_leaves(const struct index *ix)
     return ix->entry_count > ix->name_count;
 }
 
-/* index_first - the first Entry (in path order) that names a File of this block. */
+/* index_first - returns the first Entry (in path order) that names a File of this block. */
 static inline const struct entry *index_first(const struct index *ix, uint32_t file)
 {
     const uint32_t *first = (const uint32_t *)((const char *)ix + ix->first_entry);

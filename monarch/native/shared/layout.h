@@ -9,10 +9,10 @@
  *   counters   one slot per process, and the histogram of cold-open waits
  *   inodes     (tier, inode) -> File of staged and filling files; the agent writes
  *
- * Where programs start before there is a Catalog, two more stand in for it until then:
+ * If programs start before the Catalog exists, two more replace it until then:
  *
  *   outline    a catalog of the same roots without any name below them
- *   changes    its flags, and a table of what programs have changed since; programs write
+ *   changes    its flags, and a table of the changes that programs make; programs write
  *
  * catalog = struct catalog | index block per root | states | prefixes | strings
  *
@@ -22,14 +22,14 @@
  *   struct index | struct entry[] | struct slot[] by path | struct slot[] by inode
  *                | struct attr[] | u32 first_entry[file_count] | path arena
  *
- * Entries of names are sorted by path (bytes); entry 0 is the root itself, with the empty path.
- * In the arena each path has a NUL behind it, and the names in a directory follow each other in
- * the order in which the origin lists them: programs that do not sort go by that. Then come the
- * outer Entries and the hops, which no path finds: see index.h.
- * Numbers: a File's number in the job is root.file_base + its number in the block. Each
- * directory has a mark too: root.dir_base + its number (entry.file of a directory).
- * All integers are little-endian and naturally aligned; offsets are in bytes from the
- * start of the structure that names them. Times are nanoseconds since the epoch.
+ * Entries of names are sorted by path (bytes); entry 0 is the root itself, with the empty path. In
+ * the arena each path ends in a NUL, and the names in a directory follow each other in the order in
+ * which the origin lists them, because programs that do not sort depend on it. The outer Entries
+ * and the hops follow those of names; no path finds them: see index.h. Numbers: a File's number in
+ * the job is root.file_base + its number in the block. Each directory has a mark too: root.dir_base
+ * + its number (entry.file of a directory). All integers are little-endian and naturally aligned;
+ * offsets are in bytes from the start of the structure that names them. Times are nanoseconds since
+ * the epoch.
  */
 #ifndef MONARCH_LAYOUT_H
 #define MONARCH_LAYOUT_H
@@ -39,7 +39,7 @@
 #define LAYOUT_VERSION 16u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
-#define PAGE_BYTES (4u << 10)  /* unit of presence; what the kernel reads at least */
+#define PAGE_BYTES (4u << 10)  /* unit of presence; the least that the kernel reads */
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
 
 enum {
@@ -109,8 +109,8 @@ struct entry { /* one cache line */
     uint32_t file;   /* number of a File or directory, FILE_SHARED, NONE32: unmanaged */
     uint32_t blocks; /* 512-byte blocks; NONE32: too many, see the origin */
     uint32_t attr;   /* index into attrs */
-    /* Of a link: Entry that it resolves to, or NONE32. Of a directory: where in the arena
-     * the names in it begin, or NONE32: not all of them are Entries. Of others: itself. */
+    /* Of a link: Entry that it resolves to, or NONE32. Of a directory: arena offset of the first
+     * name in it, or NONE32: not all names in it are Entries. Of others: itself. */
     uint32_t target;
 };
 
@@ -132,11 +132,10 @@ struct slot {       /* home = high half of the hash, scaled to the number of slo
 
 /* ---- catalog -------------------------------------------------------------------- */
 
-/* State word of a File, from its lowest bit: 4 bits enum replica_state; 4 the Tier; 4
- * enum reason of an absent File, or enum source of a ready one; 19 the generation, one
- * more with each Transfer that begins; STATE_CONFIRMED. It is changed by compare-and-swap
- * alone. A program that has opened a Replica reads it again: the same word means that
- * the Replica was there all the time. */
+/* State word of a File, from its lowest bit: 4 bits enum replica_state; 4 the Tier; 4 enum reason
+ * of an absent File, or enum source of a ready one; 19 the generation, incremented when a Transfer
+ * begins; STATE_CONFIRMED. It is changed by compare-and-swap only. A program that has opened a
+ * Replica reads it again: the same word means that the Replica existed all the time. */
 enum replica_state {
     REPLICA_ABSENT = 0,
     REPLICA_STAGING,
@@ -156,7 +155,7 @@ enum reason {
     REASON_DENIED,   /* the agent may not read the origin's file */
 };
 
-/* Where the bytes of a ready File came from: distinguishes peer hits from misses. */
+/* Source of the bytes of a ready File: distinguishes peer hits from misses. */
 enum source {
     SOURCE_NONE = 0, /* the origin was read, or the Replica existed before the job */
     SOURCE_PEER,     /* a peer that had it ready when the request came */
@@ -170,7 +169,7 @@ enum source {
 #define STATE_TIER(word) (((word) >> 4) & 0xfu)
 #define STATE_REASON(word) (((word) >> 8) & 0xfu)
 #define STATE_SOURCE(word) STATE_REASON(word)
-#define STATE_FIXED 0xfffu /* what STATE_WORD() sets */
+#define STATE_FIXED 0xfffu /* the bits that STATE_WORD() sets */
 #define STATE_GENERATION 0x7ffff000u
 #define STATE_CONFIRMED 0x80000000u /* sticky: compared with the origin in this job */
 
@@ -208,7 +207,7 @@ struct prefix {    /* a spelling of a root: as given, its realpath, its aliases 
 };
 
 struct above {         /* a directory or link above a root, as the agent sees it */
-    uint64_t dev, ino; /* ino 0: it may change, the device has to do */
+    uint64_t dev, ino; /* ino 0: it may change; only the device is compared */
     uint32_t root;
     uint32_t reserved;
 };
@@ -247,7 +246,7 @@ struct flags {
     struct segment seg;
     uint64_t count;      /* file_count + dir_count of the catalog */
     uint32_t mounts;     /* incremented by each mount call of a program of the job */
-    uint32_t marked;     /* 1: some mark below is set */
+    uint32_t marked;     /* 1: a mark below is set */
     uint32_t superseded; /* 1: the marks are no longer read: map the path again */
     uint32_t changes;    /* offset of the struct changes of an outline; else 0 */
     uint64_t opened;     /* offset of u8[file_count]: opens, modulo 256; or 0 */
@@ -255,7 +254,7 @@ struct flags {
     uint32_t tick;       /* a coarse clock that the agent advances, see recency.h */
     uint64_t recency;  /* offset of u32[file_count]: the tick of the last open; or 0 */
     uint64_t presence; /* offset of the struct presence; or 0 */
-    /* Offset of u8[file_count], or 0: WHOLE_..., which the agent writes, programs the last. */
+    /* Offset of u8[file_count], or 0: WHOLE_..., written by the agent; programs write the last. */
     uint64_t whole;
     uint64_t checked; /* offset of u32[dir_count]: CHECKED_... of each directory */
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
@@ -287,8 +286,8 @@ enum {
 };
 
 struct part {
-    /* Low half: 1 and the generation of the state word by which the File is staged; high
-     * half: one more with each partial Replica. 0: there is none. */
+    /* Low half: 1 and the generation of the state word by which the File is staged; high half:
+     * incremented with each partial Replica. 0: none. */
     uint64_t replica;
     uint32_t failures; /* Pages that could not be copied: programs read the origin */
     /* 0: all of it will be in one Tier, and READY in the end. Else it is held in pieces: changed
@@ -300,17 +299,17 @@ struct part {
 #define PIECES_STAY 0x40000000u
 
 /* When a directory last matched the Catalog: units of CLOCK_MONOTONIC since the boot, modulo
- * CHECKED_TIMES; from CHECKED_TIMES on, what is known for good. */
+ * CHECKED_TIMES; bits from CHECKED_TIMES on are permanent. */
 enum {
     CHECKED_NEVER = 0,
     CHECKED_UNIT_BITS = 26, /* of a nanosecond count: a unit is 67 ms */
-    CHECKED_UNITS = 15,     /* so long it is not asked for again: about a second */
+    CHECKED_UNITS = 15,     /* it is not checked again for so long: about a second */
 };
 #define CHECKED_EXACT 0x80000000u /* names differ if their letters differ in case */
 #define CHECKED_STALE 0x40000000u /* it has changed since the scan */
 #define CHECKED_TIMES 0x40000000u
 
-enum { /* bits of a mark; all of them if it is unknown what has changed */
+enum { /* bits of a mark; all of them if the change is unknown */
        MARKED = 1,
        MARKED_BYTES = 2, /* its contents */
        MARKED_NAME = 4,  /* one of its names: a new file may have its inode number */
@@ -355,23 +354,23 @@ struct requests {
     uint32_t agent_state; /* futex; enum agent_state */
     uint32_t agent_pid;
     uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, written every 100 ms */
-    uint32_t bell;         /* futex of the thread that listens; who rings adds one */
-    uint32_t pool_full;    /* 1: ring too when a waiter has opened its Replica */
+    uint32_t bell;         /* futex of the listening thread; each ring adds one */
+    uint32_t pool_full;    /* 1: ring also when a waiter has opened its Replica */
     uint32_t catalog;      /* enum catalog_state */
-    /* Futex of the idle threads that copy. 1: one of them is called, and nobody has looked
-     * for work since. A program that has filled a slot and finds 0 wakes one, or, if none
-     * is idle, rings the bell. */
+    /* Futex of the idle copying threads. 1: one of them was called, and no thread has looked for
+     * work since. A program that has filled a slot and finds 0 wakes one or, if none is idle, rings
+     * the bell. */
     uint32_t called;
-    uint32_t alone; /* 1: small reads may pass by the agent; see read_through.c */
+    uint32_t alone; /* 1: small reads may bypass the agent; see read_through.c */
     uint8_t pad[64 - 36];
     struct rights agent; /* rights of the scan and of copies */
-    /* By File number modulo WAITER_COUNTS: opens that wait for a Replica, or have been
-     * woken and have not opened it yet. The Pool keeps a Replica that is waited for. */
+    /* By File number modulo WAITER_COUNTS: opens that wait for a Replica, or have been woken and
+     * have not opened it yet. The Pool keeps a Replica with waiters. */
     uint32_t waiters[WAITER_COUNTS];
     /* File number + 1, or Pages, see presence.h; 0 = free; emptied atomically. */
     uint64_t slots[REQUEST_SLOTS];
-    /* By File number modulo WAITER_COUNTS: File number + 1, and in the lower half how far
-     * its Transfer is (progress.h). The data plane writes. */
+    /* By File number modulo WAITER_COUNTS: File number + 1, and in the lower half the progress of
+     * its Transfer (progress.h). The data plane writes. */
     uint64_t progress[WAITER_COUNTS];
 };
 
@@ -392,7 +391,7 @@ enum process_state {
     PROCESS_LAUNCHER, /* a `monarch run` before exec, or one that waits */
 };
 
-/* What a program has waited for: a File from the origin or from a peer, or Pages of one. */
+/* Kinds of waits of a program: for a File from the origin or from a peer, or Pages of one. */
 enum wait_source {
     WAIT_ORIGIN,
     WAIT_PEER,
@@ -407,7 +406,7 @@ struct process { /* claimed by compare-and-swap on state, freed by the agent alo
     uint64_t counters[COUNTER_COUNT];
 };
 
-struct elsewhere { /* a File that was opened by a path which is not known */
+struct elsewhere { /* a File that was opened by an unknown path */
     uint64_t dev, ino;
     uint32_t bytes; /* of the path; written last, 0: not yet */
     uint32_t reserved;
@@ -422,7 +421,7 @@ struct counters {
     /* by enum wait_source; bucket = wait_bucket(ns) */
     uint64_t wait_buckets[WAIT_SOURCES * WAIT_BUCKETS];
     uint64_t wait_total_ns[WAIT_SOURCES];
-    uint32_t elsewhere_taken; /* of the places below; may be more */
+    uint32_t elsewhere_taken; /* claims of the places below; may exceed their number */
     uint32_t elsewhere_reserved;
     struct elsewhere elsewhere[ELSEWHERE_MAX];
     struct process process[PROCESS_SLOTS];

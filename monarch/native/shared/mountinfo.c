@@ -31,7 +31,7 @@ bool mountinfo_unstable(const struct statfs *fs)
            fs->f_type == MSDOS_SUPER_MAGIC || fs->f_type == EXFAT_SUPER_MAGIC;
 }
 
-/* mountinfo_traits - FS_... of a file system; what is not known has none. */
+/* mountinfo_traits - returns FS_... of a file system; 0: none, or unknown. */
 int mountinfo_traits(const struct statfs *fs)
 {
     static const uint32_t remote[] = {
@@ -56,7 +56,7 @@ int mountinfo_traits(const struct statfs *fs)
     return 0;
 }
 
-/* mountinfo_id - the number of the mount that a path is on; 0: unknown. */
+/* mountinfo_id - returns the number of the mount of a path; 0: unknown. */
 uint32_t mountinfo_id(int dirfd, const char *path, int flags)
 {
     int kept = errno;
@@ -70,7 +70,7 @@ uint32_t mountinfo_id(int dirfd, const char *path, int flags)
     return id;
 }
 
-/* take - the next byte, or -1 at the end. */
+/* take - returns the next byte, or -1 at the end. */
 static int take(struct mountinfo *m)
 {
     if (m->at == m->filled) {
@@ -82,7 +82,7 @@ static int take(struct mountinfo *m)
     return m->filled ? (unsigned char)m->chunk[m->at++] : -1;
 }
 
-/* take_escaped - the byte that is written as a backslash and three octal digits. */
+/* take_escaped - returns a byte that is written as a backslash and three octal digits. */
 static int take_escaped(struct mountinfo *m)
 {
     int value = 0;

@@ -19,7 +19,7 @@ struct mountinfo { /* buffers of a reader, which are too large for small stacks 
 
 struct statfs;
 
-enum { FS_IN_MEMORY = 1, FS_REMOTE = 2 }; /* what mountinfo_traits() finds */
+enum { FS_IN_MEMORY = 1, FS_REMOTE = 2 }; /* results of mountinfo_traits() */
 
 int mountinfo_traits(const struct statfs *fs);
 bool mountinfo_unstable(const struct statfs *fs);

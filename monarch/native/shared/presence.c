@@ -9,8 +9,8 @@ static const void *at(const struct flags *flags, uint64_t offset)
     return (const char *)flags + offset;
 }
 
-/* presence_of - NULL: the job has no File too large to wait for, or the segment is not
- * what it should be. */
+/* presence_of - returns the presence in the flags; NULL: the job has no File too large to wait for,
+ * or the segment is malformed. */
 const struct presence *presence_of(const struct flags *flags)
 {
     uint64_t end = flags->seg.length;
@@ -31,7 +31,7 @@ const struct presence *presence_of(const struct flags *flags)
                : NULL;
 }
 
-/* presence_find - the number of a File among the large ones, or -1. */
+/* presence_find - returns the number of a File among the large ones, or -1. */
 int64_t presence_find(const struct flags *flags, uint64_t file)
 {
     const struct presence *p = presence_of(flags);
@@ -49,14 +49,14 @@ int64_t presence_find(const struct flags *flags, uint64_t file)
     return -1;
 }
 
-/* presence_file - the File of a number below the count of large ones. */
+/* presence_file - returns the File of a number below the count of large ones. */
 uint32_t presence_file(const struct flags *flags, uint32_t large)
 {
     const struct presence *p = at(flags, flags->presence);
     return ((const uint32_t *)at(flags, p->files))[large];
 }
 
-/* presence_part - what there is of a large File. */
+/* presence_part - returns the struct part of a large File. */
 struct part *presence_part(const struct flags *flags, uint32_t large)
 {
     const struct presence *p = at(flags, flags->presence);
@@ -69,7 +69,7 @@ static uint64_t first_extent(const struct flags *flags, const struct presence *p
     return ((const uint64_t *)at(flags, p->first))[large];
 }
 
-/* presence_words - the words of the Blocks of a large File. */
+/* presence_words - returns the words of the Blocks of a large File. */
 _Atomic uint64_t *presence_words(const struct flags *flags, uint32_t large)
 {
     const struct presence *p = at(flags, flags->presence);
@@ -77,7 +77,7 @@ _Atomic uint64_t *presence_words(const struct flags *flags, uint32_t large)
            first_extent(flags, p, large) * EXTENT_BLOCKS;
 }
 
-/* presence_changes - the counters of its Extents. */
+/* presence_changes - returns the change counters of its Extents. */
 _Atomic uint32_t *presence_changes(const struct flags *flags, uint32_t large)
 {
     const struct presence *p = at(flags, flags->presence);
@@ -85,7 +85,7 @@ _Atomic uint32_t *presence_changes(const struct flags *flags, uint32_t large)
            first_extent(flags, p, large);
 }
 
-/* presence_places - where its Extents are. */
+/* presence_places - returns the places of its Extents. */
 _Atomic uint8_t *presence_places(const struct flags *flags, uint32_t large)
 {
     const struct presence *p = at(flags, flags->presence);
@@ -93,7 +93,7 @@ _Atomic uint8_t *presence_places(const struct flags *flags, uint32_t large)
            first_extent(flags, p, large);
 }
 
-/* presence_packed - which of its Extents are packed. */
+/* presence_packed - returns the packed Tiers of its Extents. */
 _Atomic uint8_t *presence_packed(const struct flags *flags, uint32_t large)
 {
     const struct presence *p = at(flags, flags->presence);
@@ -101,7 +101,7 @@ _Atomic uint8_t *presence_packed(const struct flags *flags, uint32_t large)
            first_extent(flags, p, large);
 }
 
-/* presence_extent_name - makes the name of a Replica, in a buffer of EXTENT_NAME_BYTES + 1,
+/* presence_extent_name - extends the name of a Replica, in a buffer of EXTENT_NAME_BYTES + 1, to
  * that of the file of one Extent. */
 void presence_extent_name(uint32_t extent, char *name)
 {
@@ -112,8 +112,8 @@ void presence_extent_name(uint32_t extent, char *name)
     *at = 0;
 }
 
-/* presence_request - the word of a slot that requests Pages: the first REQUEST_COUNT_MAX of a
- * longer range. */
+/* presence_request - returns the word of a slot that requests Pages: the first REQUEST_COUNT_MAX of
+ * a longer range. */
 uint64_t presence_request(struct page_range range)
 {
     uint32_t count = range.count < REQUEST_COUNT_MAX ? range.count : REQUEST_COUNT_MAX;
@@ -122,7 +122,7 @@ uint64_t presence_request(struct page_range range)
            (uint64_t)range.first << REQUEST_COUNT_BITS | count;
 }
 
-/* presence_range - the Pages that such a word requests. */
+/* presence_range - returns the Pages that such a word requests. */
 struct page_range presence_range(uint64_t request)
 {
     return (struct page_range){

@@ -36,25 +36,25 @@ _Atomic uint32_t *presence_changes(const struct flags *flags, uint32_t large);
 _Atomic uint8_t *presence_places(const struct flags *flags, uint32_t large);
 _Atomic uint8_t *presence_packed(const struct flags *flags, uint32_t large);
 
-/* Behind the name of the Replica, for a file with one Extent: a dot and its number. */
+/* Name of a file with one Extent: that of the Replica, a dot and the number of the Extent. */
 enum { EXTENT_NAME_BYTES = REPLICA_NAME_BYTES + 1 + 8 };
 
 void presence_extent_name(uint32_t extent, char *name);
 
-/* extents_of - the number of Extents of a File; an empty File has one. */
+/* extents_of - returns the number of Extents of a File; an empty File has one. */
 static inline uint64_t extents_of(uint64_t size)
 {
     return size ? (size + EXTENT_BYTES - 1) / EXTENT_BYTES : 1;
 }
 
-/* extent_bytes - the size of an Extent of a File. */
+/* extent_bytes - returns the size of an Extent of a File. */
 static inline uint64_t extent_bytes(uint64_t size, uint32_t extent)
 {
     uint64_t left = size - (uint64_t)extent * EXTENT_BYTES;
     return left < EXTENT_BYTES ? left : EXTENT_BYTES;
 }
 
-/* blocks_bytes - the size of some Blocks of a File. */
+/* blocks_bytes - returns the size of some Blocks of a File. */
 static inline uint64_t blocks_bytes(uint64_t size, uint32_t first, uint32_t blocks)
 {
     uint64_t left = size - (uint64_t)first * BLOCK_BYTES;
@@ -67,19 +67,19 @@ static inline uint32_t blocks_of(uint64_t size)
     return (uint32_t)((size + BLOCK_BYTES - 1) / BLOCK_BYTES);
 }
 
-/* extent_blocks - the number of Blocks of an Extent; that of an empty File has one. */
+/* extent_blocks - returns the number of Blocks of an Extent; that of an empty File has one. */
 static inline uint32_t extent_blocks(uint64_t size, uint32_t extent)
 {
     return size ? blocks_of(extent_bytes(size, extent)) : 1;
 }
 
-/* pages_of - the number of Pages of a File. */
+/* pages_of - returns the number of Pages of a File. */
 static inline uint32_t pages_of(uint64_t size)
 {
     return (uint32_t)((size + PAGE_BYTES - 1) / PAGE_BYTES);
 }
 
-/* pages_bytes - the size of some Pages of a File. */
+/* pages_bytes - returns the size of some Pages of a File. */
 static inline uint64_t pages_bytes(uint64_t size, uint32_t first, uint32_t pages)
 {
     uint64_t left = size - (uint64_t)first * PAGE_BYTES;
@@ -87,21 +87,21 @@ static inline uint64_t pages_bytes(uint64_t size, uint32_t first, uint32_t pages
     return left < whole ? left : whole;
 }
 
-/* pages_mask - the bits of `count` Pages from `first` on in the word of their Block. */
+/* pages_mask - returns the bits of `count` Pages from `first` on in the word of their Block. */
 static inline uint64_t pages_mask(uint32_t first, uint32_t count)
 {
     uint64_t bits = count >= BLOCK_PAGES ? ~0ull : (1ull << count) - 1;
     return bits << first % BLOCK_PAGES;
 }
 
-/* pages_in_block - how many of the Pages from `at` to `end` are in the Block of the first. */
+/* pages_in_block - returns the number of Pages from `at` to `end` in the Block of the first. */
 static inline uint32_t pages_in_block(uint32_t at, uint32_t end)
 {
     uint32_t left = BLOCK_PAGES - at % BLOCK_PAGES;
     return end - at < left ? end - at : left;
 }
 
-/* pages_there - all of these Pages have their bits. */
+/* pages_there - all of these Pages are present. */
 static inline bool pages_there(const _Atomic uint64_t *words, uint32_t first,
                                uint32_t count)
 {
@@ -115,13 +115,13 @@ static inline bool pages_there(const _Atomic uint64_t *words, uint32_t first,
     return true;
 }
 
-/* part_tag - the low half of struct part.replica for a state word. */
+/* part_tag - returns the low half of struct part.replica for a state word. */
 static inline uint32_t part_tag(uint32_t word)
 {
     return (word & STATE_GENERATION) | 1u;
 }
 
-/* part_pieces - struct part.pieces. */
+/* part_pieces - returns struct part.pieces. */
 static inline uint32_t part_pieces(const struct part *part)
 {
     return atomic_load_explicit((const _Atomic uint32_t *)&part->pieces,

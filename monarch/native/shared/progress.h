@@ -13,8 +13,8 @@ static inline uint32_t progress_in(uint64_t word, uint64_t file)
     return word >> 32 == file + 1 ? (uint32_t)word : 0;
 }
 
-/* progress_load - a number that changes while the Transfer of a File goes on, or 0 where
- * nothing is known. */
+/* progress_load - returns a number that changes while the Transfer of a File progresses, or 0 if it
+ * is unknown. */
 static inline uint32_t progress_load(const struct requests *r, uint64_t file)
 {
     return progress_in(
@@ -23,7 +23,7 @@ static inline uint32_t progress_load(const struct requests *r, uint64_t file)
         file);
 }
 
-/* progress_store - stores what progress_load() returns; 0: it waits for something. */
+/* progress_store - stores the number for progress_load(); 0: the Transfer waits for something. */
 static inline void progress_store(struct requests *r, uint64_t file, uint32_t progress)
 {
     atomic_store_explicit((_Atomic uint64_t *)&r->progress[file % WAITER_COUNTS],
@@ -35,13 +35,14 @@ enum {
     PROGRESS_BEGUN,     /* the origin is asked: other jobs wait for the File */
 };
 
-/* progress_of - what is stored when so many bytes of a File are there. */
+/* progress_of - returns the number to store when so many bytes of a File are present. */
 static inline uint32_t progress_of(uint64_t bytes)
 {
     return (uint32_t)(bytes / CHUNK_BYTES) + PROGRESS_BEGUN + 1;
 }
 
-/* progress_at - what is stored when a File has been read up to a Page or Block, in pieces. */
+/* progress_at - returns the number to store when a File was read up to a Page or Block, in
+ * pieces. */
 static inline uint32_t progress_at(uint32_t end)
 {
     return end + PROGRESS_BEGUN + 1;

@@ -1,6 +1,6 @@
-/* recency.h - when each File was used last, in ticks of a coarse clock of the agent, which goes
- * on with each heartbeat and with each File that room is made for. There is such a note only
- * where a Tier needs it. */
+/* recency.h - the last use of each File, in ticks of a coarse clock of the agent, which advances
+ * with each heartbeat and with each File that room is made for. It is stored only if a Tier needs
+ * it. */
 #ifndef MONARCH_RECENCY_H
 #define MONARCH_RECENCY_H
 
@@ -21,8 +21,8 @@ static inline _Atomic uint32_t *recency_of(const struct flags *f, uint64_t file)
     return (_Atomic uint32_t *)((uint8_t *)(uintptr_t)f + f->recency) + file;
 }
 
-/* recency_note - a File is used now. Within a tick only the first use writes, so that
- * programs that share Files do not take the line from each other. */
+/* recency_note - stores that a File is used now. Within a tick only the first use writes, so that
+ * programs that share Files do not contend for the cache line. */
 static inline void recency_note(const struct flags *f, uint64_t file)
 {
     if (__builtin_expect(f->recency == 0, 1) ||

@@ -1,5 +1,5 @@
-/* replica_table.c - the table of the inodes segment: from the inode of a Replica to its
- * File. Changes are serialised by the caller; look-ups need no lock. */
+/* replica_table.c - the table of the inodes segment, which maps the inode of a Replica to its File.
+ * The caller serialises changes; look-ups need no lock. */
 #include "replica_table.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ static uint32_t tier_of(const struct inode *slot)
     return slot->tier & ~INODE_KEPT;
 }
 
-/* inode_place - the slot of (tier, ino), else the first free one; NULL: the table is
+/* inode_place - returns the slot of (tier, ino), else the first free one; NULL: the table is
  * full. */
 static struct inode *inode_place(struct inodes *table, uint32_t tier, uint64_t ino)
 {
@@ -60,7 +60,7 @@ struct found {
     uint32_t file;
 };
 
-/* find_slot - the slot of an inode, and the File that was stored with it: the writer may
+/* find_slot - returns the slot of an inode, and the File that was stored with it: the writer may
  * change the slot meanwhile. */
 static struct found find_slot(const struct inodes *table, uint32_t tier, uint64_t ino)
 {
@@ -81,7 +81,7 @@ static struct found find_slot(const struct inodes *table, uint32_t tier, uint64_
     return (struct found){.slot = -1};
 }
 
-/* replica_find - the File whose Replica has this inode, or -1. */
+/* replica_find - returns the File whose Replica has this inode, or -1. */
 int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
 {
     const struct found found = find_slot(table, tier, ino);

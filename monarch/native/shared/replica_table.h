@@ -1,4 +1,4 @@
-/* replica_table.h - from the inode of a Replica to its File, by any process. */
+/* replica_table.h - finds the File of a Replica by its inode, in any process. */
 #ifndef MONARCH_REPLICA_TABLE_H
 #define MONARCH_REPLICA_TABLE_H
 

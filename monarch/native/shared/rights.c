@@ -64,7 +64,7 @@ static uint32_t read_caps(void)
            (effective >> CAP_DAC_READ_SEARCH & 1 ? RIGHT_SEARCH : 0);
 }
 
-/* rights_read - ids, groups and capabilities of the calling thread. */
+/* rights_read - reads ids, groups and capabilities of the calling thread. */
 void rights_read(struct rights *out)
 {
     int kept = errno;
@@ -81,8 +81,7 @@ static uint64_t namespace_of(const char *name)
     return syscall(SYS_newfstatat, -1, name, &st, 0) == 0 ? st.st_ino : 0;
 }
 
-/* rights_locate - adds the root of the process, and its namespaces where /proc is
- * there. */
+/* rights_locate - adds the root of the process and, if /proc is mounted, its namespaces. */
 void rights_locate(struct rights *out)
 {
     int kept = errno;
@@ -130,7 +129,7 @@ bool rights_cover(const struct rights *mine, const struct rights *agents)
            (agents->caps & ~caps) == 0 && groups_same(mine, agents);
 }
 
-/* rights_mark - capabilities and groups in one word, for a saved index. */
+/* rights_mark - returns capabilities and groups in one word, for a saved index. */
 uint32_t rights_mark(const struct rights *r)
 {
     uint64_t groups = mix(r->groups_digest + mix(r->egid) + r->group_count);

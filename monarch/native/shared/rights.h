@@ -1,4 +1,4 @@
-/* rights.h - what a process may read, and in which namespaces it runs. */
+/* rights.h - the rights of a process to read files, and its namespaces. */
 #ifndef MONARCH_RIGHTS_H
 #define MONARCH_RIGHTS_H
 
