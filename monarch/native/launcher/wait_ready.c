@@ -106,8 +106,7 @@ static int map_and_unlock(struct run *run, int *lock)
     return err == -EAGAIN ? 0 : err;
 }
 
-/* ended_early - reports that the agent has ended; quotes the last line of its log and names the
- * log. */
+/* ended_early - reports that the agent has ended, with the last line and the name of its log. */
 static struct outcome ended_early(const struct run *run)
 {
     char line[LINE_BYTES_MAX];

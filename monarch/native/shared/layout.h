@@ -22,14 +22,14 @@
  *   struct index | struct entry[] | struct slot[] by path | struct slot[] by inode
  *                | struct attr[] | u32 first_entry[file_count] | path arena
  *
- * Entries of names are sorted by path (bytes); entry 0 is the root itself, with the empty path. In
- * the arena each path ends in a NUL, and the names in a directory follow each other in the order in
- * which the origin lists them, because programs that do not sort depend on it. The outer Entries
- * and the hops follow those of names; no path finds them: see index.h. Numbers: a File's number in
- * the job is root.file_base + its number in the block. Each directory has a mark too: root.dir_base
- * + its number (entry.file of a directory). All integers are little-endian and naturally aligned;
- * offsets are in bytes from the start of the structure that names them. Times are nanoseconds since
- * the epoch.
+ * Entries of names are sorted by path (bytes); entry 0 is the root itself, with the empty path.
+ * In the arena each path ends in a NUL, and the names in a directory follow each other in the
+ * order in which the origin lists them, because programs that do not sort depend on it. The
+ * outer Entries and the hops follow those of names; no path finds them: see index.h.
+ * Numbers: a File's number in the job is root.file_base + its number in the block. Each
+ * directory has a mark too: root.dir_base + its number (entry.file of a directory).
+ * All integers are little-endian and naturally aligned; offsets are in bytes from the
+ * start of the structure that names them. Times are nanoseconds since the epoch.
  */
 #ifndef MONARCH_LAYOUT_H
 #define MONARCH_LAYOUT_H

@@ -41,8 +41,7 @@ static inline uint32_t progress_of(uint64_t bytes)
     return (uint32_t)(bytes / CHUNK_BYTES) + PROGRESS_BEGUN + 1;
 }
 
-/* progress_at - returns the number to store when a File was read up to a Page or Block, in
- * pieces. */
+/* progress_at - returns the number to store when a File in pieces is read up to a Page or Block. */
 static inline uint32_t progress_at(uint32_t end)
 {
     return end + PROGRESS_BEGUN + 1;

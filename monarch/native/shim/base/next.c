@@ -1,4 +1,4 @@
-/* next.c - finds the functions behind ours, all of them before the program begins. */
+/* next.c - finds the functions that ours interpose, all of them before the program begins. */
 #include "shim/base/next.h"
 
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ static const char *const names[HOOK_COUNT] = {
 #undef HOOK
 };
 
-/* absent - what a function that this libc lacks answers. */
+/* absent - fails with ENOSYS, in place of a function that this libc lacks. */
 static long absent(void)
 {
     errno = ENOSYS;
@@ -51,9 +51,9 @@ static int plain_name(const char *name, char *out, size_t bytes)
     return 1;
 }
 
-/* next_find - looks one function up. Only a call before our constructor comes to this:
- * dlsym() waits for the lock that dlopen() holds while it runs constructors, which may
- * wait for a thread that is here. Threads that do it at the same time find the same. */
+/* next_find - looks one function up. No call does so after our constructor: dlsym() waits for the
+ * lock that dlopen() holds while it runs constructors, which may wait for a thread that is here.
+ * Concurrent threads find the same function. */
 next_fn *next_find(enum hook hook)
 {
     int kept = errno;

@@ -1,4 +1,4 @@
-/* next.h - the functions behind ours: NEXT(open) is the open that we stand before. */
+/* next.h - the functions that ours interpose: NEXT(open) is the open that ours interposes. */
 #ifndef MONARCH_NEXT_H
 #define MONARCH_NEXT_H
 

@@ -1,5 +1,5 @@
-/* object.c - asks the kernel for the identity of a file without troubling a file server:
- * what the client has cached will do, since identities do not change. */
+/* object.c - asks the kernel for the identity of a file, but no file server: cached data is enough,
+ * because identities do not change. */
 #include "shim/base/object.h"
 
 #include <errno.h>
@@ -17,15 +17,15 @@ enum {
 static const unsigned WANTED = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_INO |
                                STATX_SIZE | STATX_MTIME;
 
-/* stat_instead - before Linux 4.11, and in sandboxes that know no statx(). */
+/* stat_instead - calls stat(), before Linux 4.11 and in sandboxes without statx(). */
 static bool stat_instead(int dirfd, const char *path, int flags, struct stat *out)
 {
     return sys_stat(dirfd, path, out, flags) == 0 ||
            (!path[0] && sys_fstat(dirfd, out) == 0);
 }
 
-/* look - fills in type, mode, links, identity, size and mtime; false: there is nothing,
- * or it may not be requested. */
+/* look - fills in type, mode, links, identity, size and mtime; false: the file does not exist, or
+ * cannot be examined. */
 static bool look(int dirfd, const char *path, int flags, struct stat *out)
 {
     struct statx x;
@@ -45,20 +45,20 @@ static bool look(int dirfd, const char *path, int flags, struct stat *out)
     return true;
 }
 
-/* object_at - of a path, of its last link itself where that is not followed. */
+/* object_at - looks at the target of a path, or at its last link itself if that is not followed. */
 bool object_at(int dirfd, const char *path, bool follow, struct stat *out)
 {
     return path && look(dirfd, path, follow ? 0 : AT_SYMLINK_NOFOLLOW, out);
 }
 
-/* object_of - of an open descriptor. */
+/* object_of - looks at the target of an open descriptor. */
 bool object_of(int fd, struct stat *out)
 {
     return fd >= 0 && look(fd, "", AT_EMPTY_PATH, out);
 }
 
-/* object_new - the file may have been made just now: its times of birth and of change are
- * the same, or the file system keeps no birth time. */
+/* object_new - the file may have been created just now: its times of birth and of change are the
+ * same, or the file system keeps no birth time. */
 bool object_new(int fd)
 {
     struct statx x;
@@ -74,9 +74,8 @@ static int64_t nanoseconds(const struct statx_timestamp *t)
     return t->tv_sec * (int64_t)1000000000 + t->tv_nsec;
 }
 
-/* object_birth - whether what a path, or where that is NULL a descriptor, leads to was made
- * after this moment. Where the time of birth is not kept, one that has not been changed
- * since was not made since either. */
+/* object_birth - returns whether the target of a path or (NULL) a descriptor was created after this
+ * moment. Without a birth time, a file that has not changed since was not created since either. */
 enum birth object_birth(int fd, const char *path, int64_t ns)
 {
     struct statx x;
@@ -90,8 +89,8 @@ enum birth object_birth(int fd, const char *path, int64_t ns)
     return nanoseconds(&x.stx_btime) > ns ? BIRTH_AFTER : BIRTH_BEFORE;
 }
 
-/* object_hold - a descriptor that opens nothing and stands for what a path leads to, or
- * -errno. The low numbers are the program's due. */
+/* object_hold - returns an O_PATH descriptor of the target of a path, or -errno. Low numbers are
+ * left to the program. */
 int object_hold(int dirfd, const char *path, int flags)
 {
     int low = sys_openat(dirfd, path, O_PATH | O_CLOEXEC | flags);
@@ -113,9 +112,9 @@ bool object_in_proc(const char *path)
            strncmp(path, "/dev/std", 8) == 0;
 }
 
-/* object_by_descriptor - a path passes through the name of a descriptor in /proc, which
- * stands for what was opened, wherever that lies. Its text must do where openat2() cannot
- * be asked: before Linux 5.6, and in sandboxes. */
+/* object_by_descriptor - a path passes through the name of a descriptor in /proc, which leads to
+ * the opened file, wherever that is. Without openat2(), before Linux 5.6 and in sandboxes, its text
+ * decides. */
 bool object_by_descriptor(int dirfd, const char *path)
 {
     struct stat st;

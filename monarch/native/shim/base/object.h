@@ -1,4 +1,4 @@
-/* object.h - what a path or a descriptor leads to, by the kernel's word. */
+/* object.h - the target of a path or a descriptor, as the kernel reports it. */
 #ifndef MONARCH_OBJECT_H
 #define MONARCH_OBJECT_H
 

@@ -1,5 +1,5 @@
-/* process.c - what the Shim keeps of a process: its slot in the counters, and room for
- * paths that is not on the stack. */
+/* process.c - the Shim's state of a process: its slot in the counters, and memory for paths that is
+ * not on the stack. */
 #include "shim/base/process.h"
 
 #include <stdatomic.h>
@@ -22,8 +22,8 @@ static uint64_t agents_pids;           /* the PID namespace of the agent */
 static enum process_state shown_state; /* the state of this process in its slot */
 static char the_exe[EXE_BYTES];        /* read once, into zeros; stacks may be small */
 
-/* process_prepare - makes the page that distinguishes a fork child from its parent; false when
- * there is no memory for it. A process that is never served is not an active one. */
+/* process_prepare - maps the page that distinguishes a fork child from its parent; false without
+ * memory for it. A process that is never served is not an active one. */
 bool process_prepare(uint64_t pids, bool served)
 {
     agents_pids = pids;
@@ -38,14 +38,14 @@ bool process_prepare(uint64_t pids, bool served)
     return true;
 }
 
-/* process_changed - false when the slot is this process's own. */
+/* process_changed - this process has no slot of its own. */
 bool process_changed(void)
 {
     return !atomic_load_explicit(&process_life->slot, memory_order_relaxed) ||
            process_life->pid != sys_getpid();
 }
 
-/* process_exe - the path of the running program, "" without /proc. */
+/* process_exe - returns the path of the running program, "" without /proc. */
 const char *process_exe(void)
 {
     if (!the_exe[0])
@@ -53,19 +53,19 @@ const char *process_exe(void)
     return the_exe;
 }
 
-/* process_state - what the agent is to think of the process from now on. */
+/* process_state - sets the state of the process that the agent sees. */
 void process_state(struct process *p, enum process_state state)
 {
     atomic_store_explicit((_Atomic uint32_t *)&p->state, state, memory_order_release);
 }
 
-/* process_resume - the process is what it was before it tried to become another. */
+/* process_resume - sets the usual state of this process, also after a failed exec. */
 void process_resume(struct process *p)
 {
     process_state(p, shown_state);
 }
 
-/* announce - the Shim works in the process of this slot, which runs this program now. */
+/* announce - writes the program and the state of this process into its slot. */
 static void announce(struct process *p, const char *exe)
 {
     size_t n = strlen(exe);
@@ -76,7 +76,7 @@ static void announce(struct process *p, const char *exe)
     process_resume(p);
 }
 
-/* revive - the slot in which a launcher or an exec wrapper announced this process; a
+/* revive - returns the slot in which a launcher or an exec wrapper announced this process; a
  * launcher that was under the Shim itself has left a second one. */
 static struct process *revive(struct counters *all, uint32_t pid, const char *exe)
 {
@@ -91,8 +91,8 @@ static struct process *revive(struct counters *all, uint32_t pid, const char *ex
     return first;
 }
 
-/* unknown_to_agent - this process has another number in the agent's PID namespace: under
- * ours, the agent would watch a stranger. */
+/* unknown_to_agent - this process has another number in the agent's PID namespace: by ours, the
+ * agent would watch an unrelated process. */
 static bool unknown_to_agent(void)
 {
     struct stat ours;
@@ -100,8 +100,8 @@ static bool unknown_to_agent(void)
            ours.st_ino != agents_pids;
 }
 
-/* process_begin - takes the slot. Where two threads do so at once, before any
- * constructor ran, the counts of the process are spread over two. */
+/* process_begin - takes the slot. If two threads do so at once, before any constructor ran, the
+ * counts of the process are spread over two. */
 void process_begin(struct counters *all)
 {
     uint32_t pid = sys_getpid();
@@ -124,17 +124,17 @@ bool process_borrowed(void)
     return process_life && process_life->pid != 0 && process_life->pid != sys_getpid();
 }
 
-/* A few pieces for all threads, and a mapping where they are all taken. They are not
- * thread-local: libc takes that memory out of each thread's stack. */
+/* Pieces for all threads, and a mapping when all of them are taken. They are not thread-local: libc
+ * takes that memory out of each thread's stack. */
 enum { PIECES = 64, MAPPING_BYTES = 4096 };
 
 _Static_assert(PATH_BYTES_MAX + 0 <= MAPPING_BYTES + 0, "a piece fits into a page");
 
-/* What a fork, or a jump out of a signal handler, has left taken stays so. */
+/* Pieces that a fork, or a jump out of a signal handler, has left taken stay so. */
 static _Atomic uint64_t taken; /* one bit per piece */
 static _Alignas(16) char pieces[PIECES][PATH_BYTES_MAX];
 
-/* scratch_take - PATH_BYTES_MAX bytes, or NULL. */
+/* scratch_take - returns PATH_BYTES_MAX bytes, or NULL. */
 char *scratch_take(void)
 {
     uint64_t seen = atomic_load_explicit(&taken, memory_order_relaxed);
@@ -150,7 +150,7 @@ char *scratch_take(void)
     return at < 0 && at >= -4095 ? NULL : (char *)at;
 }
 
-/* scratch_give - takes a piece back. */
+/* scratch_give - frees a piece. */
 void scratch_give(char *piece)
 {
     uintptr_t first = (uintptr_t)pieces, at = (uintptr_t)piece;

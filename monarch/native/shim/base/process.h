@@ -23,7 +23,7 @@ bool process_changed(void);
 void process_state(struct process *p, enum process_state state);
 void process_resume(struct process *p);
 
-/* process_enter - true where this process has just taken a slot of its own. */
+/* process_enter - takes a slot if this process has none of its own; returns whether it did. */
 static inline bool process_enter(struct counters *all)
 {
     struct process *slot = atomic_load_explicit(&process_life->slot,
@@ -34,7 +34,7 @@ static inline bool process_enter(struct counters *all)
     return true;
 }
 
-/* counted - how often this process has counted something; threads may see it late. */
+/* counted - returns a counter of this process; threads may see it late. */
 static inline uint64_t counted(enum counter c)
 {
     struct process *slot = atomic_load_explicit(&process_life->slot,

@@ -1,5 +1,5 @@
-/* scratch.h - room for paths that is not on the stack: signal handlers of programs may
- * run on one of 8 KiB, most of which the kernel and the dynamic linker use. */
+/* scratch.h - memory for paths that is not on the stack: signal handlers of programs may run on one
+ * of 8 KiB, most of which the kernel and the dynamic linker use. */
 #ifndef MONARCH_SCRATCH_H
 #define MONARCH_SCRATCH_H
 
@@ -14,8 +14,8 @@ static inline void scratch_leave(char **piece)
         scratch_give(*piece);
 }
 
-/* Declares a pointer to PATH_BYTES_MAX bytes, or NULL when there is no memory; given back
- * where its scope ends. */
+/* Declares a pointer to PATH_BYTES_MAX bytes, or NULL without memory; freed at the end of its
+ * scope. */
 #define SCRATCH(name) \
     char *name __attribute__((cleanup(scratch_leave))) = scratch_take()
 

@@ -44,7 +44,7 @@ static inline long sys_call_all(long number, const struct sys_values v)
 #endif
 }
 
-/* sys_call - the same of up to five values. */
+/* sys_call - does the same with up to five values. */
 static inline long sys_call(long number, long a, long b, long c, long d, long e)
 {
     return sys_call_all(number, (struct sys_values){a, b, c, d, e, 0});
@@ -70,7 +70,7 @@ static inline int sys_stat(int dirfd, const char *path, struct stat *out, int fl
     return (int)sys_call(SYS_newfstatat, dirfd, (long)path, (long)out, flags, 0);
 }
 
-/* sys_readlink - the length of the link, whose text is not terminated, or -errno. */
+/* sys_readlink - returns the length of the link, whose text is not terminated, or -errno. */
 static inline long sys_readlink(const char *path, char *out, size_t bytes)
 {
     return sys_call(SYS_readlinkat, AT_FDCWD, (long)path, (long)out, (long)bytes, 0);
@@ -101,7 +101,7 @@ static inline void sys_fd_name(char out[FD_NAME_BYTES], int fd)
     sys_name(out, "/proc/self/fd/", (unsigned)fd, "");
 }
 
-/* Other preloaded libraries may give other answers, which are not those of the kernel. */
+/* System calls, because other preloaded libraries may return other ids than the kernel. */
 static inline uid_t sys_geteuid(void)
 {
     return (uid_t)sys_call(SYS_geteuid, 0, 0, 0, 0, 0);

@@ -1,5 +1,5 @@
-/* change.c - the steps around a call that changes a file: marks before and after it, and
- * leads it to the file of the origin where the program names a Replica. */
+/* change.c - the steps around a call that changes a file: marks before and after it, and leads it
+ * to the origin's file if the program names a Replica. */
 #include "shim/names/change.h"
 
 #include <errno.h>
@@ -8,9 +8,8 @@
 #include "shim/base/object.h"
 #include "shim/names/invalidate.h"
 
-/* lead - leads the call to the origin's file behind a Replica, whatever its name is by
- * now; false: it is not there any more, or the path names the Replica in its Tier, which must not
- * be changed. */
+/* lead - leads the call to the origin's file behind a Replica, whatever its name is by now; false:
+ * it has lost its names, or the path names the Replica in its Tier, which must not be changed. */
 static bool lead(struct changing *c, const struct segments *seg, uint64_t file)
 {
     int held = c->held;
@@ -28,7 +27,7 @@ static bool lead(struct changing *c, const struct segments *seg, uint64_t file)
     return true;
 }
 
-/* begin - judges what the path leads to now, and marks that. */
+/* begin - finds and marks the current target of the path. */
 static bool begin(struct changing *c)
 {
     const struct segments *seg = c->path ? attach_for_marking() : NULL;
@@ -46,7 +45,7 @@ static bool begin(struct changing *c)
     return true;
 }
 
-/* change_path - before a call that follows links; false: it fails with errno. */
+/* change_path - prepares a call that follows links; false: it fails with errno. */
 bool change_path(struct changing *c, int dirfd, const char *path, enum change change)
 {
     c->dirfd = dirfd;
@@ -56,7 +55,7 @@ bool change_path(struct changing *c, int dirfd, const char *path, enum change ch
     return begin(c);
 }
 
-/* change_link - before a call on a link itself. */
+/* change_link - prepares a call on a link itself. */
 bool change_link(struct changing *c, int dirfd, const char *path, enum change change)
 {
     c->dirfd = dirfd;
@@ -66,8 +65,8 @@ bool change_link(struct changing *c, int dirfd, const char *path, enum change ch
     return begin(c);
 }
 
-/* change_descriptor - before a call on a descriptor: c->path is then what to name
- * instead of a redirected one, else NULL. */
+/* change_descriptor - prepares a call on a descriptor: c->path is then the name to use instead of a
+ * redirected one, else NULL. */
 bool change_descriptor(struct changing *c, int fd, enum change change)
 {
     const struct segments *seg = attach_for_marking();
@@ -86,7 +85,7 @@ bool change_descriptor(struct changing *c, int fd, enum change change)
     return true;
 }
 
-/* change_at - before a call of the *at() forms; `dirfd` itself with AT_EMPTY_PATH. */
+/* change_at - prepares a call of the *at() forms; `dirfd` itself with AT_EMPTY_PATH. */
 bool change_at(struct changing *c, int dirfd, const char *path, int flags,
                enum change change)
 {
@@ -99,7 +98,7 @@ bool change_at(struct changing *c, int dirfd, const char *path, int flags,
     return true;
 }
 
-/* change_end - after the call: the path may have led to something else meanwhile. */
+/* change_end - ends the call, and marks again: the path may have led elsewhere meanwhile. */
 int change_end(struct changing *c, int result)
 {
     const struct segments *seg = result == 0 && c->given ? attach_for_marking() : NULL;

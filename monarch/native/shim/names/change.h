@@ -1,5 +1,5 @@
-/* change.h - a call that changes what a path or descriptor leads to: marked before and
- * after, and led to the origin's file where that is a Replica. */
+/* change.h - calls that change the target of a path or descriptor: marked before and after, and led
+ * to the origin's file if the target is a Replica. */
 #ifndef MONARCH_CHANGE_H
 #define MONARCH_CHANGE_H
 
@@ -9,7 +9,7 @@
 #include "shim/base/sys.h"
 
 struct changing {
-    const char *path; /* what the call has to name; NULL: the descriptor itself */
+    const char *path; /* the path for the call; NULL: the descriptor itself */
     int dirfd;
     const char *given;
     enum change change;
@@ -25,7 +25,8 @@ bool change_at(struct changing *c, int dirfd, const char *path, int flags,
                enum change change);
 int change_end(struct changing *c, int result);
 
-/* change_flags - those of an *at() call: what is led elsewhere is named by a link. */
+/* change_flags - returns the flags of an *at() call: a link names a target that is led
+ * elsewhere. */
 static inline int change_flags(const struct changing *c, int flags)
 {
     return c->held >= 0 ? flags & ~AT_SYMLINK_NOFOLLOW : flags;
@@ -41,7 +42,7 @@ static inline int change_flags(const struct changing *c, int flags)
     struct changing c;                       \
     return change_link(&c, at, given, change) ? change_end(&c, call) : -1;
 
-/* The same for a descriptor: `named` where that is redirected, else `call`. */
+/* The same for a descriptor: `named` if that is redirected, else `call`. */
 #define CHANGE_FD(fd, change, named, call)                 \
     struct changing c;                                     \
     return change_descriptor(&c, fd, change)               \

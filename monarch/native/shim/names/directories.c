@@ -1,5 +1,5 @@
-/* directories.c - answers for the names in a directory: only where all of them are Entries,
- * and the origin has said within the last second that the directory is that of the scan. */
+/* directories.c - answers for the names in a directory: only if all of them are Entries, and the
+ * origin has confirmed within the last second that the directory has not changed since the scan. */
 #include "shim/names/directories.h"
 
 #include <errno.h>
@@ -18,13 +18,13 @@ enum {
     PROBES_MAX = 16,
 };
 
-/* Some file systems keep times in units of one or two seconds: what changed so shortly
+/* Some file systems keep times in units of one or two seconds: a directory that changed so shortly
  * before the scan may have changed again with the same time. */
 static const int64_t COARSE_NS = 2000000000;
 
 static const unsigned WANTED = STATX_TYPE | STATX_INO | STATX_MTIME | STATX_CTIME;
 
-/* word_of - the word that tells when a directory was checked; NULL: there is none. */
+/* word_of - returns the CHECKED_... word of a directory; NULL: none. */
 static _Atomic uint32_t *word_of(const struct segments *seg, uint32_t root,
                                  const struct entry *e)
 {
@@ -42,7 +42,7 @@ static const struct entry *entry_of(const struct directory *at)
     return index_entry(at->ix, at->entry);
 }
 
-/* time_now - as words of directories have it; never CHECKED_NEVER. */
+/* time_now - returns the time in the units of these words; never CHECKED_NEVER. */
 static uint32_t time_now(void)
 {
     struct timespec t;
@@ -64,8 +64,8 @@ static int64_t nanoseconds(const struct statx_timestamp *t)
     return t->tv_sec * (int64_t)1000000000 + t->tv_nsec;
 }
 
-/* ask - asks the origin, whatever the client has kept, and notes what it says. A time of
- * change that differs shows what programs have hidden by setting the other one. */
+/* ask - asks the origin, whatever the client has cached, and stores the answer. A different time of
+ * change shows changes that programs have hidden by setting the other time. */
 static bool ask(const struct directory *at, _Atomic uint32_t *word, int fd,
                 const char *path)
 {
@@ -102,8 +102,8 @@ static bool settled(const struct directory *at)
            last < at->ix->scanned_ns - COARSE_NS;
 }
 
-/* unchanged - the directory is what the Catalog says; asked by a descriptor, or by a
- * path. Marks are read last: they are set before a name is created. */
+/* unchanged - the directory matches the Catalog, checked by a descriptor or by a path. Marks are
+ * read last: they are set before a name is created. */
 static bool unchanged(const struct directory *at, int fd, const char *path)
 {
     const struct segments *seg = at->seg;
@@ -118,21 +118,21 @@ static bool unchanged(const struct directory *at, int fd, const char *path)
     return !mark_seen(seg, at->root, at->ix, entry_of(at));
 }
 
-/* directory_stale - the origin has said that the directory has changed since the scan. */
+/* directory_stale - the origin has reported that the directory has changed since the scan. */
 bool directory_stale(const struct segments *seg, uint32_t root, const struct entry *e)
 {
     _Atomic uint32_t *word = e->file == NONE32 ? NULL : word_of(seg, root, e);
     return word && (atomic_load_explicit(word, memory_order_relaxed) & CHECKED_STALE);
 }
 
-/* path_of - writes the agent's path of a directory; its length, 0: too long. */
+/* path_of - writes the agent's path of a directory; returns its length, 0: too long. */
 static size_t path_of(const struct directory *at, char out[PATH_BYTES_MAX])
 {
     return catalog_path(at->seg->catalog, at->root, entry_of(at), out, PATH_BYTES_MAX);
 }
 
-/* named - the kernel has this path for the descriptor: where inode numbers may change they
- * do not tell directories apart. */
+/* named - the kernel's path of the descriptor is that of the directory: unstable inode numbers do
+ * not identify directories. */
 static bool named(const struct directory *at, int fd)
 {
     char name[FD_NAME_BYTES];
@@ -144,7 +144,7 @@ static bool named(const struct directory *at, int fd)
            memcmp(own, real, n) == 0;
 }
 
-/* directory_of - the catalogued directory that a descriptor leads to; false: none. */
+/* directory_of - finds the catalogued directory of a descriptor; false: none. */
 bool directory_of(const struct segments *seg, int fd, struct directory *out)
 {
     struct stat st;
@@ -156,7 +156,7 @@ bool directory_of(const struct segments *seg, int fd, struct directory *out)
     return true;
 }
 
-/* directory_holds - a descriptor leads to this directory, still. */
+/* directory_holds - a descriptor still leads to this directory. */
 bool directory_holds(const struct directory *at, int fd)
 {
     struct stat st;
@@ -165,8 +165,8 @@ bool directory_holds(const struct directory *at, int fd)
            st.st_dev == index_attr(at->ix, e)->dev;
 }
 
-/* directory_current - the names in this directory, which a descriptor leads to, are those of
- * the Catalog. */
+/* directory_current - a descriptor leads to this directory, and its names are those of the
+ * Catalog. */
 bool directory_current(const struct directory *at, int fd)
 {
     return directory_holds(at, fd) && !mounts_apart(at->seg, at->root, fd, "") &&
@@ -179,8 +179,8 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* ordinary - a name that is not there if no listing has it. Servers have directories that
- * they do not list, such as .snapshot, and other names for those that they do. */
+/* ordinary - the name does not exist if no listing has it. Servers have directories that they do
+ * not list, such as .snapshot, and other names for those that they do. */
 static bool ordinary(const char *name, size_t n)
 {
     if (n == 0 || n > NAME_BYTES_SURE || name[0] == '.' || name[n - 1] == '.')
@@ -192,7 +192,7 @@ static bool ordinary(const char *name, size_t n)
     return true;
 }
 
-/* swap_case - writes a name with other letters; false: it has none, or is too long. */
+/* swap_case - writes a name with letters of the other case; false: it has no letters. */
 static bool swap_case(char *out, const char *name, size_t n)
 {
     bool swapped = false;
@@ -204,8 +204,8 @@ static bool swap_case(char *out, const char *name, size_t n)
     return swapped;
 }
 
-/* probe - asks the origin for a name that is not listed, but for its case. `path` is that of
- * the directory. -1: there is no such name; 1: it is there; 0: it is not. */
+/* probe - asks the origin for a name that is listed only in the other case. `path` is that of the
+ * directory. -1: no such name; 1: it exists; 0: it does not. */
 static int probe(const struct directory *at, char *path, size_t n)
 {
     size_t head = index_path_bytes(entry_of(at)), own = n - head;
@@ -228,7 +228,7 @@ static int probe(const struct directory *at, char *path, size_t n)
     return -1;
 }
 
-/* exact - names in the directory differ if they differ in case. This is asked once. */
+/* exact - names in the directory differ if only their case differs. The origin is asked once. */
 static bool exact(const struct directory *at, char *path, size_t n)
 {
     _Atomic uint32_t *word = word_of(at->seg, at->root, entry_of(at));
@@ -249,8 +249,8 @@ static bool path_resolves_to_entry(const struct segments *seg, const struct rout
            (r->spelling == NONE32 || mounts_ground(seg, r->spelling) == GROUND_SAME);
 }
 
-/* behind - the directory outside the root to which a link leads, below whose own path its
- * names are; otherwise the Entry itself. */
+/* behind - returns the directory outside the root to which a link leads, if its names are below the
+ * link's own path; otherwise the Entry itself. */
 static uint32_t behind(const struct index *ix, uint32_t entry)
 {
     const struct entry *e = index_entry(ix, entry);
@@ -259,8 +259,8 @@ static uint32_t behind(const struct index *ix, uint32_t entry)
     return leaves && index_entry(ix, e->target)->path == e->path ? e->target : entry;
 }
 
-/* holder_of - the last directory of a path that is catalogued, and the name in it that is
- * not; false: the path passes through something else. */
+/* holder_of - finds the last catalogued directory of a path; false: the path passes through
+ * something else, or the next name is not ordinary. */
 static bool holder_of(const struct segments *seg, const struct route *r,
                       struct directory *out)
 {
@@ -297,7 +297,7 @@ bool directory_lacks(const struct segments *seg, const struct route *r)
     return true;
 }
 
-/* directory_unchanged - the directory of an Entry is what the Catalog says. */
+/* directory_unchanged - the directory of an Entry matches the Catalog. */
 bool directory_unchanged(const struct segments *seg, uint32_t root,
                          const struct index *ix, const struct entry *e)
 {
@@ -306,8 +306,8 @@ bool directory_unchanged(const struct segments *seg, uint32_t root,
     return path && path_of(&at, path) && unchanged(&at, AT_FDCWD, path);
 }
 
-/* directory_prepare - asks before a directory is opened, if it has to be asked at all: what
- * the client then knows will do for the open, too. */
+/* directory_prepare - asks the origin before a directory is opened, if that is needed: the answer,
+ * which the client caches, is enough for the open, too. */
 void directory_prepare(const struct segments *seg, int dirfd, const char *path)
 {
     ROUTE(r);

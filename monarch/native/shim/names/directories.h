@@ -1,4 +1,4 @@
-/* directories.h - what the Catalog says of the names in a directory, while that is so. */
+/* directories.h - the names in a directory by the Catalog, while that is up to date. */
 #ifndef MONARCH_DIRECTORIES_H
 #define MONARCH_DIRECTORIES_H
 

@@ -1,6 +1,6 @@
-/* invalidate.c - finds what a call changes: by the text of its path, by the identity of what
- * the path leads to, by that of the directory that holds its last name, and by that of
- * what stands above the roots. */
+/* invalidate.c - finds the files that a call changes: by the text of its path, and by the identity
+ * of the path's target, of the directory that holds its last name, and of directories and links
+ * above the roots. */
 #include "shim/names/invalidate.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "shared/mountinfo.h"
 #include "shim/base/sys.h"
 
-/* last_name - splits a path: the length of what precedes its last name. */
+/* last_name - returns the length of a path before its last name. */
 static size_t last_name(const char *path)
 {
     size_t n = strlen(path);
@@ -26,8 +26,8 @@ static size_t last_name(const char *path)
     return n;
 }
 
-/* enter - opens the first directories of a path that is too long for one piece, as many as
- * fit; the rest of the path is relative to the descriptor, which is -1 where that fails. */
+/* enter - opens the first directories of a path that is too long for one piece, as many as fit;
+ * returns the descriptor, to which the rest of the path is relative, or -1. */
 static int enter(int dirfd, const char **path, char *piece)
 {
     size_t n = PATH_BYTES_MAX - 1;
@@ -43,7 +43,7 @@ static int enter(int dirfd, const char **path, char *piece)
     return fd < 0 ? -1 : fd;
 }
 
-/* stat_holder - of the directory that holds the last name of a path. */
+/* stat_holder - looks at the directory that holds the last name of a path. */
 static bool stat_holder(int dirfd, const char *path, struct stat *out)
 {
     SCRATCH(holder);
@@ -67,8 +67,8 @@ static bool stat_holder(int dirfd, const char *path, struct stat *out)
     return found;
 }
 
-/* invalidate_holder - routes a path whose text names no root, by the identity of the
- * directory that holds its last name. */
+/* invalidate_holder - marks a path whose text names no root, by the identity of the directory that
+ * holds its last name. */
 static void invalidate_holder(const struct segments *seg, int dirfd, const char *path,
                               enum change change)
 {
@@ -85,8 +85,8 @@ static void invalidate_holder(const struct segments *seg, int dirfd, const char 
     mark_route(seg, &r, where, change, false);
 }
 
-/* Directories and links that stood above the roots, as this process saw them before it
- * changed its view of the file system. */
+/* Directories and links that were above the roots, as this process saw them before it changed its
+ * view of the file system. */
 static struct {
     uint64_t dev, ino;
     uint32_t root;
@@ -94,7 +94,7 @@ static struct {
 
 static _Atomic uint32_t above_count;
 
-/* remember_above - one more; what finds no room is found by its path, while that leads
+/* remember_above - stores one more; without room for it, it is found by its path, while that leads
  * there. */
 static void remember_above(const struct stat *st, uint32_t root)
 {
@@ -107,7 +107,7 @@ static void remember_above(const struct stat *st, uint32_t root)
     atomic_store_explicit(&above_count, n + 1, memory_order_release);
 }
 
-/* leads - the spelling of a root leads to it in this process, or its identity is not known. */
+/* leads - the spelling of a root leads to it in this process, or its identity is unknown. */
 static bool leads(const struct segments *seg, const struct spelling *s,
                   const char *path)
 {
@@ -129,9 +129,9 @@ static bool listed(const struct segments *seg, uint32_t root, const struct stat 
     return false;
 }
 
-/* stands_above - one of the directories and links in a spelling of a root is this one;
- * where none is requested, they are remembered. Where a mount hides the root from this
- * process, only what the agent has found there counts: the rest is the mount's own. */
+/* stands_above - one of the directories and links in a spelling of a root is this one; with NULL,
+ * they are stored. If a mount hides the root from this process, only those that the agent has found
+ * count: the rest are the mount's own. */
 static bool stands_above(const struct segments *seg, const struct spelling *s,
                          const struct stat *st)
 {
@@ -155,16 +155,16 @@ static bool stands_above(const struct segments *seg, const struct spelling *s,
     return false;
 }
 
-/* invalidate_view - before this process changes its view of the file system: what stands above
- * the roots may have no path in it any more. */
+/* invalidate_view - stores the directories and links above the roots before this process changes
+ * its view of the file system: they may have no path in it any more. */
 void invalidate_view(const struct segments *seg)
 {
     for (uint32_t i = 0; seg && i < seg->spelling_count; i++)
         stands_above(seg, &seg->spellings[i], NULL);
 }
 
-/* invalidate_above - a directory or link above a root is renamed, replaced or closed to us: so
- * is the root, however the path is spelled. */
+/* invalidate_above - marks the roots below a directory or link that is renamed, replaced or closed
+ * to us, however the path is spelled. */
 static void invalidate_above(const struct segments *seg, const struct stat *st)
 {
     uint32_t n = atomic_load_explicit(&above_count, memory_order_acquire);
@@ -187,8 +187,8 @@ static bool untold(const struct segments *seg, uint32_t root, int fd,
            (several || mounts_apart(seg, root, fd, ""));
 }
 
-/* nameless - the same where the kernel tells no path, as in a sandbox without /proc: any
- * file on a file system of such a kind may lie in a root. */
+/* nameless - the same if the kernel reports no path, as in a sandbox without /proc: any file on a
+ * file system with unstable inode numbers may lie in a root. */
 static bool nameless(int fd, const struct stat *st)
 {
     struct statfs fs;
@@ -196,8 +196,8 @@ static bool nameless(int fd, const struct stat *st)
                                     mountinfo_unstable(&fs));
 }
 
-/* invalidate_name_of - where inodes may change under a file: goes by the path that the kernel
- * has for a descriptor. What this path does not tell marks the whole root. */
+/* invalidate_name_of - marks a file with an unstable inode number by the kernel's path of a
+ * descriptor. If that path does not decide, marks the whole root. */
 static void invalidate_name_of(const struct segments *seg, int fd,
                                const struct stat *st, enum change change)
 {
@@ -223,8 +223,8 @@ static void invalidate_name_of(const struct segments *seg, int fd,
             mark_root(seg, i, MARKED_ALL);
 }
 
-/* invalidate_near - nothing tells what was changed: this may be in any root on its device where
- * inodes may change. */
+/* invalidate_near - marks each root on the device with unstable inode numbers: the changed file is
+ * unknown, and may be in any of them. */
 static void invalidate_near(const struct segments *seg, const struct stat *st)
 {
     for (uint32_t i = 0; i < seg->catalog->root_count; i++)
@@ -232,7 +232,7 @@ static void invalidate_near(const struct segments *seg, const struct stat *st)
             mark_root(seg, i, MARKED_ALL);
 }
 
-/* unstable - a root lies where a file may get another inode number. */
+/* unstable - a root lies on a file system where files may change their inode numbers. */
 static bool unstable(const struct segments *seg)
 {
     for (uint32_t i = 0; i < seg->catalog->root_count; i++)
@@ -241,7 +241,7 @@ static bool unstable(const struct segments *seg)
     return false;
 }
 
-/* file_of - the File of a root that has this identity, and its number; NULL: none. */
+/* file_of - returns the File of a root that has this identity, and its number; NULL: none. */
 static const struct entry *file_of(const struct segments *seg, uint32_t root,
                                    const struct stat *st, uint64_t *file)
 {
@@ -254,8 +254,8 @@ static const struct entry *file_of(const struct segments *seg, uint32_t root,
     return e;
 }
 
-/* reborn - a new file has the inode number of a File of which a name has gone: it is that
- * one's bytes that change. Where this is not known, it is taken for the File. */
+/* reborn - a new file has the inode number of a File that has lost a name: the bytes of the new
+ * file change. If this is unknown, the file is taken for the File. */
 static bool reborn(const struct segments *seg, int dirfd, const char *path,
                    const struct stat *st)
 {
@@ -272,8 +272,8 @@ static bool reborn(const struct segments *seg, int dirfd, const char *path,
     return false;
 }
 
-/* invalidate_freed - a file has lost its last name: its inode number is free for files of
- * which this process sees nothing, and a descriptor must not share it with them. */
+/* invalidate_freed - marks a file that has lost its last name: its inode number is free for files
+ * that this process does not see, and a descriptor must not share it with them. */
 void invalidate_freed(const struct segments *seg, const struct stat *st)
 {
     if (!seg)
@@ -287,8 +287,8 @@ void invalidate_freed(const struct segments *seg, const struct stat *st)
     }
 }
 
-/* invalidate_object - marks by the identity of what a path leads to, or a descriptor where
- * there is no path. */
+/* invalidate_object - marks by the identity of the target of a path or, without a path, of a
+ * descriptor. */
 void invalidate_object(const struct segments *seg, int dirfd, const char *path,
                        const struct stat *st, enum change change)
 {
@@ -297,7 +297,7 @@ void invalidate_object(const struct segments *seg, int dirfd, const char *path,
         change = CHANGE_HINT;
     bool known = mark_object(seg, st, change);
     if (leads && (change == CHANGE_NAME || change == CHANGE_RIGHTS))
-        invalidate_above(seg, st); /* of another root it may be */
+        invalidate_above(seg, st); /* it may be above another root */
     if (known || S_ISLNK(st->st_mode) || !unstable(seg))
         return;
     int fd = path ? sys_openat(dirfd, path, O_PATH | O_CLOEXEC) : dirfd;
@@ -311,8 +311,8 @@ void invalidate_object(const struct segments *seg, int dirfd, const char *path,
         sys_close(fd);
 }
 
-/* invalidate_new - a file that an open has created, perhaps at the end of a link: it shows in
- * the times of its directory. */
+/* invalidate_new - marks the directory of a file that an open has created, perhaps at the end of a
+ * link: its times show the file. */
 void invalidate_new(const struct segments *seg, int fd, const struct stat *st)
 {
     char name[FD_NAME_BYTES];
@@ -330,22 +330,22 @@ void invalidate_new(const struct segments *seg, int fd, const struct stat *st)
     invalidate_holder(seg, AT_FDCWD, path, CHANGE_CREATE);
 }
 
-/* invalidate_descriptor - marks what a descriptor leads to: this sees through every spelling,
- * link and mount. */
+/* invalidate_descriptor - marks the target of a descriptor, whatever spelling, link or mount led to
+ * it. */
 void invalidate_descriptor(const struct segments *seg, int fd, enum change change)
 {
     struct stat st;
     uint64_t file;
     if (!object_of(fd, &st))
         return;
-    /* A Replica that was cut does not look like one any more: it must not be served. */
+    /* A truncated Replica does not look like one any more: it must not be served. */
     if (identity_inode(seg, &st, &file))
         mark_file(seg, file, change);
     else
         invalidate_object(seg, fd, NULL, &st, change);
 }
 
-/* invalidate_path - marks what a call by path is about to change. */
+/* invalidate_path - marks the file that a call by path is about to change. */
 void invalidate_path(const struct segments *seg, int dirfd, const char *path,
                      enum change change, bool follow)
 {
@@ -361,8 +361,8 @@ void invalidate_path(const struct segments *seg, int dirfd, const char *path,
         invalidate_holder(seg, dirfd, path, change);
 }
 
-/* invalidate_gone - a name has gone, or means something else now: in the directory that its
- * path leads to after the call. */
+/* invalidate_gone - marks a name that was removed, or leads elsewhere now, in the directory that
+ * its path leads to after the call. */
 void invalidate_gone(const struct segments *seg, int dirfd, const char *path,
                      int result)
 {
@@ -375,9 +375,9 @@ void invalidate_gone(const struct segments *seg, int dirfd, const char *path,
         invalidate_holder(seg, dirfd, path, CHANGE_NAME);
 }
 
-/* invalidate_created - a name that the Catalog knows cannot be created while it is there; if
- * it could, then it was not what the Catalog says. Others show in the times of the
- * directory that the path leads to after the call. */
+/* invalidate_created - marks a created name. One in the Catalog cannot be created while it exists;
+ * if it was, the Catalog is wrong about it. Others show in the times of the directory that the path
+ * leads to after the call. */
 void invalidate_created(const struct segments *seg, int dirfd, const char *path,
                         int result)
 {

@@ -1,4 +1,4 @@
-/* invalidate.h - marks what a call changes, however the caller has spelled it. */
+/* invalidate.h - marks the files that a call changes, however the caller has spelled them. */
 #ifndef MONARCH_INVALIDATE_H
 #define MONARCH_INVALIDATE_H
 

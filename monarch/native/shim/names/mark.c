@@ -17,7 +17,7 @@ static void set(const struct segments *seg, uint8_t *byte, uint8_t bits)
     count(COUNTER_mutations, !before);
 }
 
-/* bits_of - what a change says of the File that it meets. */
+/* bits_of - returns the bits of a mark for a change of a File. */
 static uint8_t bits_of(enum change change)
 {
     if (change == CHANGE_BYTES)
@@ -31,26 +31,26 @@ static void mark_number(const struct segments *seg, uint64_t number, uint8_t bit
         set(seg, &seg->flags->written[number], bits);
 }
 
-/* mark_root - the whole root passes through from now on. */
+/* mark_root - marks a whole root: it passes through from now on. */
 void mark_root(const struct segments *seg, uint32_t root, uint8_t bits)
 {
     set(seg, &seg->flags->roots[root], bits);
     segments_settle(seg);
 }
 
-/* mark_file - by its number in the job. */
+/* mark_file - marks a File by its number in the job. */
 void mark_file(const struct segments *seg, uint64_t file, enum change change)
 {
     mark_number(seg, file, bits_of(change));
 }
 
-/* kinds_of - the same in the table of an outline. */
+/* kinds_of - returns the kinds of a change for the table of an outline. */
 static uint32_t kinds_of(enum change change)
 {
     switch (change) {
     case CHANGE_BYTES:
         return CHANGED_BYTES;
-    case CHANGE_HINT: /* a name that is marked for its bytes is so by the identity */
+    case CHANGE_HINT: /* changed bytes are marked by the identity */
     case CHANGE_CREATE:
         return 0;
     case CHANGE_RIGHTS:
@@ -62,8 +62,8 @@ static uint32_t kinds_of(enum change change)
     }
 }
 
-/* keep - puts a change into the table of an outline, for the marks of the Catalog that is not
- * there yet. What finds no room lets the roots that it may lie below pass through. */
+/* keep - adds a change to the table of an outline, for the marks of the future Catalog. If the
+ * table is full, the roots that the file may lie below pass through. */
 static void keep(const struct segments *seg, const struct change_seen *seen)
 {
     if (!changes_add(seg->changes, seen))
@@ -80,7 +80,7 @@ static bool passes(const struct segments *seg, uint32_t root)
                                 memory_order_relaxed) == MARKED_ALL;
 }
 
-/* keep_object - the same for what may lie below a root by its device. */
+/* keep_object - does the same for a file that may lie below a root by its device. */
 static void keep_object(const struct segments *seg, const struct stat *st,
                         uint32_t kinds)
 {
@@ -91,8 +91,8 @@ static void keep_object(const struct segments *seg, const struct stat *st,
         keep(seg, &(struct change_seen){st->st_dev, st->st_ino, 0, kinds});
 }
 
-/* mark_below - what has changed lies below this root by its path, which the outline knows, but
- * may have another identity in the Catalog. */
+/* mark_below - keeps a change of a file that lies below this root by its path, which the outline
+ * knows, but may have another identity in the Catalog. */
 void mark_below(const struct segments *seg, uint32_t root, const struct stat *st,
                 enum change change)
 {
@@ -101,20 +101,20 @@ void mark_below(const struct segments *seg, uint32_t root, const struct stat *st
                                         kinds_of(change)});
 }
 
-/* mark_freed_object - a file has lost its last name before there is a Catalog. */
+/* mark_freed_object - keeps that a file has lost its last name before the Catalog exists. */
 void mark_freed_object(const struct segments *seg, const struct stat *st)
 {
     keep_object(seg, st, CHANGED_FREED);
 }
 
-/* mark_freed - this File has lost its last name, and its inode number: other files may
- * have that. */
+/* mark_freed - marks a File that has lost its last name, and its inode number: other files may have
+ * that. */
 void mark_freed(const struct segments *seg, uint64_t file)
 {
     mark_number(seg, file, MARKED | MARKED_FREED);
 }
 
-/* mark_of - all that is known of what has changed in a File. */
+/* mark_of - returns the bits of all known changes of a File. */
 uint8_t mark_of(const struct segments *seg, uint32_t root, uint64_t file)
 {
     if (file >= seg->flags->count)
@@ -140,7 +140,7 @@ bool mark_root_seen(const struct segments *seg, uint32_t root)
                                 memory_order_acquire);
 }
 
-/* mark_seen - the Entry, or its whole root, is not to be answered for. */
+/* mark_seen - the Entry, or its whole root, is marked: the origin must answer. */
 bool mark_seen(const struct segments *seg, uint32_t root, const struct index *ix,
                const struct entry *e)
 {
@@ -154,7 +154,7 @@ bool mark_seen(const struct segments *seg, uint32_t root, const struct index *ix
                                 memory_order_acquire);
 }
 
-/* mark_parent - a name is added to or removed from the directory that holds the routed path. */
+/* mark_parent - marks the directory of the routed path: a name in it is added or removed. */
 static void mark_parent(const struct segments *seg, const struct route *r)
 {
     size_t n = r->rel_bytes;
@@ -168,8 +168,8 @@ static void mark_parent(const struct segments *seg, const struct route *r)
                     MARKED);
 }
 
-/* mark_entry - a File is marked by its number; a directory that is no longer what it
- * was takes its whole root with it. */
+/* mark_entry - marks a File by its number; for a directory that is no longer the same, marks its
+ * whole root. */
 static void mark_entry(const struct segments *seg, uint32_t number,
                        const struct entry *e, enum change change, bool follow)
 {
@@ -191,8 +191,8 @@ static void mark_entry(const struct segments *seg, uint32_t number,
         mark_number(seg, (uint64_t)root->dir_base + e->file, MARKED);
 }
 
-/* mark_route - marks what a routed path names. Whether its bytes change is not said: a new
- * file may have the name by now. */
+/* mark_route - marks the Entry of a routed path, but not its bytes: a new file may have the name by
+ * now. */
 void mark_route(const struct segments *seg, const struct route *r, enum where where,
                 enum change change, bool follow)
 {
@@ -206,7 +206,7 @@ void mark_route(const struct segments *seg, const struct route *r, enum where wh
         mark_parent(seg, r);
 }
 
-/* mark_object - marks all that the Catalog knows by this identity; false: nothing. */
+/* mark_object - marks all Entries with this identity; false: the Catalog has none. */
 bool mark_object(const struct segments *seg, const struct stat *st, enum change change)
 {
     bool known = false;

@@ -1,5 +1,5 @@
-/* mounts.c - compares what this process sees at the spellings of the roots with what was
- * catalogued: containers and mounts, private or new, may show something else. */
+/* mounts.c - compares the files that this process sees at the spellings of the roots with the
+ * Catalog: containers and mounts, private or new, may show others. */
 #include "shim/names/mounts.h"
 
 #include <string.h>
@@ -10,21 +10,21 @@
 enum { GROUND_BITS = 3, GROUND_MASK = (1 << GROUND_BITS) - 1 };
 enum { GROUND_BUSY = GROUND_MASK + 1 }; /* another thread looks; never remembered */
 
-/* known_ground - of a spelling: number of the last mount that was known << GROUND_BITS |
+/* known_ground - returns the word of a spelling: number of the last known mount << GROUND_BITS |
  * ground. */
 static _Atomic uint32_t *known_ground(const struct segments *seg, uint32_t spelling)
 {
     return &((struct segments *)(uintptr_t)seg)->grounds[spelling];
 }
 
-/* known_mount - of a root: number of the last mount that was known << 32 | the mount that
+/* known_mount - returns the word of a root: number of the last known mount << 32 | the mount that
  * holds it. */
 static _Atomic uint64_t *known_mount(const struct segments *seg, uint32_t root)
 {
     return &((struct segments *)(uintptr_t)seg)->root_mounts[root];
 }
 
-/* Room for paths, since stacks may be small; a thread that finds it taken does without. */
+/* Memory for paths, because stacks may be small; a thread that finds it taken does without. */
 static struct {
     _Atomic uint32_t taken;
     char real[PATH_BYTES_MAX];
@@ -38,7 +38,7 @@ static uint32_t generation(const struct segments *seg)
            (UINT32_MAX >> GROUND_BITS);
 }
 
-/* mounts_moved - this process has mounted or unmounted something. */
+/* mounts_moved - records that this process has mounted or unmounted something. */
 void mounts_moved(const struct segments *seg)
 {
     if (!seg)
@@ -48,7 +48,7 @@ void mounts_moved(const struct segments *seg)
     segments_settle(seg);
 }
 
-/* find_real - the path by which the kernel knows a directory; its length, 0: none. */
+/* find_real - writes the kernel's path of a directory; returns its length, 0: none. */
 static size_t find_real(const char *directory, char out[PATH_BYTES_MAX])
 {
     char name[FD_NAME_BYTES];
@@ -62,7 +62,7 @@ static size_t find_real(const char *directory, char out[PATH_BYTES_MAX])
     return n > 0 ? (size_t)n : 0;
 }
 
-/* own_path - the path by which the agent knows a root. */
+/* own_path - returns the agent's path of a root. */
 static const char *own_path(const struct segments *seg, uint32_t root, size_t *bytes)
 {
     uint64_t path = seg->catalog->roots[root].path;
@@ -79,7 +79,7 @@ static bool is_own(const struct segments *seg, uint32_t root, const char *path,
     return n == bytes && memcmp(path, own, n) == 0;
 }
 
-/* look_below - the ground below a root that is the right directory. */
+/* look_below - returns the ground below a root that is the right directory. */
 static int look_below(const struct segments *seg, uint32_t root, const char *directory,
                       bool moved)
 {
@@ -115,8 +115,8 @@ static int look(const struct segments *seg, uint32_t spelling, bool moved)
     return look_below(seg, s->root, path, moved);
 }
 
-/* mounts_ground - looks once in each process, and again after each mount in the job,
- * where a spelling of a root leads. */
+/* mounts_ground - returns where a spelling of a root leads; looks once in each process, and again
+ * after each mount in the job. */
 enum ground mounts_ground(const struct segments *seg, uint32_t spelling)
 {
     uint32_t moves = generation(seg);
@@ -134,7 +134,7 @@ enum ground mounts_ground(const struct segments *seg, uint32_t spelling)
     return (enum ground)ground;
 }
 
-/* mount_of_root - the mount that holds a root, by the agent's path; 0: not known. */
+/* mount_of_root - returns the mount that holds a root, by the agent's path; 0: unknown. */
 static uint32_t mount_of_root(const struct segments *seg, uint32_t root, uint32_t moves)
 {
     uint64_t known = atomic_load_explicit(known_mount(seg, root), memory_order_relaxed);
@@ -151,7 +151,7 @@ static uint32_t mount_of_root(const struct segments *seg, uint32_t root, uint32_
     return mount;
 }
 
-/* own_ground - the ground below a root by the agent's path. */
+/* own_ground - returns the ground below a root by the agent's path. */
 static enum ground own_ground(const struct segments *seg, uint32_t root)
 {
     for (uint32_t i = 0; i < seg->spelling_count; i++)
@@ -161,8 +161,8 @@ static enum ground own_ground(const struct segments *seg, uint32_t root)
     return GROUND_DOUBTFUL;
 }
 
-/* mounts_apart - what a name begins with, or with "" a descriptor, is a directory that is
- * not on the mount of the root: other things may be mounted below. */
+/* mounts_apart - the start of a name or (with "") a descriptor is a directory that is not on the
+ * mount of the root: other files may be mounted below. */
 bool mounts_apart(const struct segments *seg, uint32_t root, int dirfd,
                   const char *path)
 {

@@ -1,4 +1,4 @@
-/* mounts.h - whether a name below a root leads, in this process, to what was catalogued. */
+/* mounts.h - whether a name below a root leads to the catalogued file in this process. */
 #ifndef MONARCH_MOUNTS_H
 #define MONARCH_MOUNTS_H
 
@@ -9,7 +9,7 @@ enum ground { /* what the names below a root lead to */
               GROUND_OTHER, /* the root is another directory here */
               GROUND_SAME,
               GROUND_DOUBTFUL, /* something is mounted below it: ask the kernel for each name */
-              GROUND_LINKS, /* what links lead to may differ: ask for each name behind one */
+              GROUND_LINKS, /* targets of links may differ: ask for each name behind one */
 };
 
 enum ground mounts_ground(const struct segments *seg, uint32_t spelling);

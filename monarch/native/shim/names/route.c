@@ -1,4 +1,4 @@
-/* route.c - canonical form of a path by text and Catalog alone; asks the kernel nothing. */
+/* route.c - finds the Entry of a path by text and Catalog alone, without the kernel. */
 #include "shim/names/route.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 
 enum { LINKS_MAX = 8 };
 
-/* skip_slashes - past every '/' and "./" that stand between two components. */
+/* skip_slashes - skips every '/' and "./" between two components. */
 static const char *skip_slashes(const char *p)
 {
     for (;;) {
@@ -19,8 +19,8 @@ static const char *skip_slashes(const char *p)
     }
 }
 
-/* match_slowly - what follows the prefix in a path that may have more slashes than the
- * prefix has, and single dots. */
+/* match_slowly - returns the rest after the prefix of a path that may have more slashes than the
+ * prefix, and single dots. */
 static const char *match_slowly(const char *path, const struct spelling *s)
 {
     const char *q = s->path, *end = s->path + s->bytes;
@@ -34,9 +34,9 @@ static const char *match_slowly(const char *path, const struct spelling *s)
     return *path == '/' || *path == 0 ? path : NULL;
 }
 
-/* match_prefix - what follows the prefix in a path of `n` bytes, beginning with '/' or
- * empty; NULL when the path is not below it. Most paths differ somewhere from all prefixes,
- * by an ordinary character; that is found out in words. */
+/* match_prefix - returns the rest after the prefix of a path of `n` bytes, beginning with '/' or
+ * empty; NULL: the path is not below it. Most paths differ from all prefixes by an ordinary
+ * character, which is found by comparing words. */
 static const char *match_prefix(const char *path, size_t n, const struct spelling *s)
 {
     size_t both = n < s->bytes ? n : s->bytes, at = 0;
@@ -54,7 +54,7 @@ static const char *match_prefix(const char *path, size_t n, const struct spellin
     return path[at] == '/' || path[at] == '.' ? match_slowly(path, s) : NULL;
 }
 
-/* plain_bytes - the length of a path that is canonical already, or -1. */
+/* plain_bytes - returns the length of a path that is already canonical, or -1. */
 static long plain_bytes(const char *rel)
 {
     const char *p = rel;
@@ -66,7 +66,7 @@ static long plain_bytes(const char *rel)
     return p - rel;
 }
 
-/* rewrites - there is a buffer for another form of the path. */
+/* rewrites - takes a buffer for another form of the path; false: no memory. */
 static bool rewrites(struct route *r)
 {
     if (!r->buffer)
@@ -74,7 +74,7 @@ static bool rewrites(struct route *r)
     return r->buffer != NULL;
 }
 
-/* append - one component onto the canonical path in the buffer; false: too long. */
+/* append - appends one component to the canonical path in the buffer; false: too long. */
 static bool append(struct route *r, const char *name, size_t n)
 {
     size_t slash = r->rel_bytes > 0;
@@ -99,7 +99,7 @@ static bool passable(const struct index *ix, const char *rel, size_t n)
     return S_ISDIR(a->mode) && (a->mode & owner) == owner;
 }
 
-/* ascend - takes ".." back over one component. */
+/* ascend - removes the last component, for ".."; false: it is not known to be a directory. */
 static bool ascend(struct route *r)
 {
     if (r->rel_bytes == 0 || !passable(r->ix, r->buffer, r->rel_bytes))
@@ -111,15 +111,15 @@ static bool ascend(struct route *r)
     return true;
 }
 
-/* leave - notes why a path leads out of the root that it begins below; false. */
+/* leave - stores why a path leads out of the root that it begins below; returns false. */
 static bool leave(struct route *r, enum counter why)
 {
     r->leads_out = why;
     return false;
 }
 
-/* canonicalise - appends a path to the one in the buffer; false: leaves the root, goes
- * up over something unknown, or too long. */
+/* canonicalise - appends a path to the one in the buffer; false: it leaves the root, ascends over
+ * something unknown, or is too long. */
 static bool canonicalise(struct route *r, const char *p)
 {
     r->directory_only = false;
@@ -150,7 +150,7 @@ static bool find(struct route *r)
     return entry >= 0;
 }
 
-/* replace_head - the first `n` bytes of the path become the path of another Entry. */
+/* replace_head - replaces the first `n` bytes of the path by the path of another Entry. */
 static bool replace_head(struct route *r, size_t n, const struct entry *by)
 {
     size_t head = index_path_bytes(by), tail = r->rel_bytes - n;
@@ -168,8 +168,8 @@ static bool replace_head(struct route *r, size_t n, const struct entry *by)
     return true;
 }
 
-/* follow_head - rewrites the path if a catalogued link stands for one of its leading
- * directories; false when none does. */
+/* follow_head - rewrites the path if one of its leading directories is a catalogued link; false:
+ * none is. */
 static bool follow_head(struct route *r)
 {
     for (size_t n = r->rel_bytes; n-- > 0;) {
@@ -249,8 +249,8 @@ enum where route_below(const struct segments *seg, uint32_t root, uint32_t direc
     return canonicalise(r, path) ? look_up(r) : ROUTE_OUTSIDE;
 }
 
-/* route_from - routes a relative path by the text of the working directory, which the
- * kernel gave: its components are real directories, so leading ".." go up over them. */
+/* route_from - routes a relative path by the text of the working directory, which the kernel
+ * reported: its components are real directories, so leading ".." ascend over them. */
 enum where route_from(const struct segments *seg, const char *cwd, size_t cwd_bytes,
                       const char *path, struct route *r)
 {
@@ -282,7 +282,7 @@ enum where route_from(const struct segments *seg, const char *cwd, size_t cwd_by
     return where;
 }
 
-/* route_directory - the catalogued directory with this identity; false: none. A hop of one
+/* route_directory - finds the catalogued directory with this identity; false: none. A hop of one
  * root may be a directory of another. */
 bool route_directory(const struct segments *seg, uint64_t dev, uint64_t ino,
                      uint32_t *root, uint32_t *entry)

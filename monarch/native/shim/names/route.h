@@ -1,4 +1,4 @@
-/* route.h - from the path that a program names to the Entry that it means. */
+/* route.h - finds the Entry of a path that a program names. */
 #ifndef MONARCH_ROUTE_H
 #define MONARCH_ROUTE_H
 

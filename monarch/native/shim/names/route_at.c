@@ -7,7 +7,7 @@
 #include "shim/names/route.h"
 #include "shim/base/sys.h"
 
-/* from_directory - goes by the identity of the directory that the path is relative to. */
+/* from_directory - routes by the identity of the directory that the path is relative to. */
 static enum where from_directory(const struct segments *seg, int dirfd,
                                  const char *path, struct route *r)
 {
@@ -27,7 +27,7 @@ static enum where from_cwd(const struct segments *seg, const char *path,
 {
     SCRATCH(cwd);
     long n = cwd ? sys_call(SYS_getcwd, (long)cwd, PATH_BYTES_MAX, 0, 0, 0) : 0;
-    if (n < 2 || cwd[0] != '/') /* deleted or unreachable directories say so here */
+    if (n < 2 || cwd[0] != '/') /* deleted or unreachable directories show here */
         return ROUTE_OUTSIDE;
     enum where where = route_from(seg, cwd, n == 2 ? 0 : (size_t)n - 1, path, r);
     /* The working directory may be one to which a link leads. */
@@ -49,8 +49,8 @@ static bool passes_parent(const char *path)
     return at != NULL;
 }
 
-/* root_below - routes the rest of a path that leads to this root with its first `n`
- * bytes, by the word of the kernel. */
+/* root_below - routes the rest of a path that leads to this root with its first `n` bytes,
+ * according to the kernel. */
 static enum where root_below(const struct segments *seg, uint32_t number, int dirfd,
                              const char *path, size_t n, struct route *r)
 {
@@ -68,9 +68,8 @@ static enum where root_below(const struct segments *seg, uint32_t number, int di
     return route_below(seg, number, 0, path + n, r);
 }
 
-/* from_parent - routes a path that goes up before it comes to a root, as programs do that
- * look for their data beside themselves: the kernel says what a component with the name
- * of the root leads to. */
+/* from_parent - routes a path that ascends before it reaches a root, as in programs that look for
+ * their data beside themselves: the kernel resolves a component with the name of the root. */
 static enum where from_parent(const struct segments *seg, int dirfd, const char *path,
                               struct route *r)
 {
@@ -111,8 +110,7 @@ static bool is(const struct route *r, uint32_t entry, const struct stat *st)
     return st->st_ino == e->ino && st->st_dev == index_attr(r->ix, e)->dev;
 }
 
-/* proved - the kernel finds, under this name, what the Catalog has; and where that is a
- * link, what it leads to. */
+/* proved - the kernel finds the Entry under this name and, if it is a link, its target. */
 static bool proved(int dirfd, const char *path, const struct route *r)
 {
     struct stat st;
@@ -123,16 +121,16 @@ static bool proved(int dirfd, const char *path, const struct route *r)
            (sys_stat(dirfd, path, &st, 0) == 0 && is(r, target, &st));
 }
 
-/* covered - the name leads elsewhere in this process. */
+/* covered - reports that the name leads elsewhere in this process. */
 static enum where covered(struct route *r)
 {
     r->leads_out = COUNTER_origin_covered;
     return ROUTE_OUTSIDE;
 }
 
-/* route_at - routes what a program gives to an *at() call; nothing is remembered, since
- * threads may change directories by calls that are not intercepted. Headers promise that paths
- * are not NULL, so that this is where it is found out. */
+/* route_at - routes the path of an *at() call; nothing is cached, because threads may change
+ * directories by calls that are not intercepted. Headers promise that paths are not NULL, so this
+ * function checks it. */
 enum where route_at(const struct segments *seg, int dirfd, const char *path,
                     struct route *r)
 {

@@ -7,8 +7,8 @@
 #include "shim/base/scratch.h"
 #include "shim/base/sys.h"
 
-/* segments_path - writes the path of a file in the run directory. One descriptor at a time
- * must do: the program may have no more. */
+/* segments_path - writes the path of a file in the run directory. One descriptor at a time must be
+ * enough: the program may have no more. */
 const char *segments_path(const struct segments *seg, const char *name,
                           char out[PATH_BYTES_MAX])
 {
@@ -59,7 +59,7 @@ static void unmap(const void *segment)
                  (long)((const struct segment *)segment)->length, 0, 0, 0);
 }
 
-/* segments_unmap - forgets those that are mapped. */
+/* segments_unmap - unmaps the mapped segments. */
 void segments_unmap(struct segments *seg)
 {
     unmap(seg->catalog);
@@ -161,7 +161,7 @@ bool segments_map(struct segments *seg)
 {
     seg->changes = NULL;
     seg->catalog = map_segment(seg, "catalog", SEGMENT_CATALOG, false);
-    if (!seg->catalog) /* it comes last: there is no agent, or not yet */
+    if (!seg->catalog) /* it is created last: no agent exists, or not yet */
         return false;
     seg->inodes = map_segment(seg, "inodes", SEGMENT_INODES, false);
     if (seg->inodes && map_all(seg, "flags") && segments_catalog(seg) != CATALOG_NONE)
@@ -170,7 +170,7 @@ bool segments_map(struct segments *seg)
     return false;
 }
 
-/* segments_map_outline - the same for what stands in for them until there is a Catalog. */
+/* segments_map_outline - maps the segments that replace them until the Catalog exists. */
 bool segments_map_outline(struct segments *seg)
 {
     seg->inodes = NULL;
@@ -184,8 +184,8 @@ bool segments_map_outline(struct segments *seg)
     return seg->changes != NULL;
 }
 
-/* carry - turns all that an outline holds into marks of the Catalog. Where that cannot be
- * mapped, the agent does so when it looks again. */
+/* carry - turns the contents of an outline into marks of the Catalog. If that cannot be mapped, the
+ * agent does so when it looks again. */
 static void carry(const struct segments *outline)
 {
     struct catalog *c = map_segment(outline, "catalog", SEGMENT_CATALOG, false);
@@ -197,8 +197,8 @@ static void carry(const struct segments *outline)
     unmap(f);
 }
 
-/* segments_settle - after a mark, which may be one in an outline: the Catalog may have come
- * meanwhile, and the agent may have read the marks of the outline before; see changes.c. */
+/* segments_settle - completes a mark, which may be in an outline: the Catalog may have been
+ * published meanwhile, after the agent has read the marks of the outline; see changes.c. */
 void segments_settle(const struct segments *seg)
 {
     if (__builtin_expect(!seg->changes, 1))

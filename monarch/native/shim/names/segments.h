@@ -35,10 +35,10 @@ struct segments {
     uint32_t run_gid;        /* group of the run directory, as this process sees it */
     bool injects;            /* the run directory holds a shim.so for new programs */
     bool elsewhere;          /* this process may see other mounts than the agent */
-    bool leaves;             /* links of some root lead outside */
+    bool leaves;             /* links of a root lead outside */
     const struct segments
         *before; /* of an earlier agent, whose Replicas may be open; NULL */
-    /* What mounts.c has seen in this process. */
+    /* Results of mounts.c in this process. */
     _Atomic uint32_t grounds[PREFIXES_MAX];
     _Atomic uint64_t root_mounts[ROOTS_MAX];
 };

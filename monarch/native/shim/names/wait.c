@@ -12,15 +12,15 @@
 
 enum {
     SLICE_NS = 100 * 1000 * 1000,
-    SILENT_NS = 1000 * 1000 * 1000, /* the agent beats ten times in this */
+    SILENT_NS = 1000 * 1000 * 1000, /* the agent writes ten heartbeats in this time */
     PROBES_MAX = 64,
     LATE_MAX = 256, /* Files for which this process has waited too long, by number */
 };
 
 static _Atomic uint32_t late[LATE_MAX];
 
-/* now_ns - the kernel's time, as the agent's heartbeat has it: another library may show
- * the program another one. */
+/* now_ns - returns the kernel's time, as in the agent's heartbeat: a library may show the program
+ * another one. */
 static uint64_t now_ns(void)
 {
     struct timespec t = {0};
@@ -37,19 +37,19 @@ static bool beats(const struct segments *seg, uint64_t now)
     return state == AGENT_READY && beat + SILENT_NS > now;
 }
 
-/* wait_agent_lives - the agent has given a sign of life lately. */
+/* wait_agent_lives - the agent is ready, and its last heartbeat is recent. */
 bool wait_agent_lives(const struct segments *seg)
 {
     return beats(seg, now_ns());
 }
 
-/* wake - wakes a thread of the agent that sleeps on a word; false: there is none. */
+/* wake - wakes a thread of the agent that sleeps on a word; false: none does. */
 static bool wake(_Atomic uint32_t *word)
 {
     return sys_call(SYS_futex, (long)word, FUTEX_WAKE, 1, 0, 0) > 0;
 }
 
-/* ring - wakes the thread that listens. */
+/* ring - wakes the listening thread. */
 static void ring(const struct segments *seg)
 {
     _Atomic uint32_t *bell = (_Atomic uint32_t *)&seg->requests->bell;
@@ -57,8 +57,8 @@ static void ring(const struct segments *seg)
     wake(bell);
 }
 
-/* call - lets an idle thread look at the slots, which can copy at once. One that somebody
- * else has called and that has not looked yet will find this slot too. */
+/* call - wakes an idle thread, which reads the slots and can copy at once. A thread that was called
+ * before and has not read them yet will find this slot too. */
 static void call(const struct segments *seg)
 {
     _Atomic uint32_t *called = (_Atomic uint32_t *)&seg->requests->called;
@@ -71,15 +71,15 @@ static _Atomic uint32_t *waiters(const struct segments *seg, uint64_t file)
     return (_Atomic uint32_t *)&seg->requests->waiters[file % WAITER_COUNTS];
 }
 
-/* wait_enter - from now on this open may wait for the File: a Replica in the Pool stays
- * until wait_leave(). */
+/* wait_enter - counts an open that may wait for the File: a Replica in the Pool stays until
+ * wait_leave(). */
 void wait_enter(const struct segments *seg, uint64_t file)
 {
     atomic_fetch_add_explicit(waiters(seg, file), 1, memory_order_seq_cst);
 }
 
-/* wait_leave - the agent may have stored 0 meanwhile, because of a process that was
- * killed. Files that wait for room in the Pool may have it now. */
+/* wait_leave - ends the count. The agent may have stored 0 meanwhile, because of a killed process.
+ * Files that wait for room in the Pool may have it now. */
 void wait_leave(const struct segments *seg, uint64_t file)
 {
     _Atomic uint32_t *count = waiters(seg, file);
@@ -93,15 +93,15 @@ void wait_leave(const struct segments *seg, uint64_t file)
         ring(seg);
 }
 
-/* wait_is_alone - no other node sends Pages, so that the origin may be read instead of waiting. */
+/* wait_is_alone - no other node sends Pages: the origin may be read instead of waiting. */
 bool wait_is_alone(const struct segments *seg)
 {
     return atomic_load_explicit((_Atomic uint32_t *)&seg->requests->alone,
                                 memory_order_relaxed);
 }
 
-/* wait_post - puts a request into a slot, unless it is in one; false: no slot free. The agent looks
- * at it at once if it is called, else soon. */
+/* wait_post - puts a request into a slot, unless it is in one; false: no slot free. The agent reads
+ * it at once if it is called, else soon. */
 bool wait_post(const struct segments *seg, uint64_t request, bool calls)
 {
     uint32_t at = (uint32_t)(request * 0x9e3779b97f4a7c15u >> 40) % REQUEST_SLOTS;
@@ -123,13 +123,13 @@ bool wait_post(const struct segments *seg, uint64_t request, bool calls)
     return false;
 }
 
-/* wait_put - the same for a program that waits. */
+/* wait_put - puts the request of a waiting program into a slot. */
 bool wait_put(const struct segments *seg, uint64_t request)
 {
     return wait_post(seg, request, true);
 }
 
-/* wait_request - asks for a File. */
+/* wait_request - requests a File. */
 bool wait_request(const struct segments *seg, uint64_t file)
 {
     return wait_put(seg, file + 1);
@@ -161,7 +161,7 @@ static bool written(const struct segments *seg, uint64_t file)
                                 memory_order_acquire);
 }
 
-/* wait_refusal - the counter of opens that do not wait because of this state. */
+/* wait_refusal - returns the counter of opens that do not wait because of this state. */
 enum counter wait_refusal(uint32_t word)
 {
     if (STATE_REASON(word) == REASON_NO_ROOM)
@@ -183,8 +183,8 @@ static bool is_partial(const struct segments *seg, uint64_t file, uint32_t word)
                part_tag(word);
 }
 
-/* in_pieces - the File will not be whole on this node. One that a packed Tier was to hold
- * will be, if there is room for it plain: the agent is asked. */
+/* in_pieces - the File will not be whole on this node. A File for a packed Tier will be, if there
+ * is room for it unpacked: the agent is asked. */
 static bool in_pieces(const struct segments *seg, uint64_t file)
 {
     int64_t large = presence_find(seg->flags, file);
@@ -194,8 +194,8 @@ static bool in_pieces(const struct segments *seg, uint64_t file)
     return pieces && (!(pieces & PIECES_PACKED) || pieces & PIECES_STAY);
 }
 
-/* judge - true: wait on; false: the reason is set; asks again for a File that nobody
- * has taken on. */
+/* judge - true: keep waiting; false: the reason is set. Requests an absent or partial File
+ * again. */
 static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
                   uint64_t now, enum counter *why)
 {
@@ -216,7 +216,7 @@ static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
     return !asks || wait_request(seg, file);
 }
 
-/* progresses - the Transfer of the File has gone on since `progress` was noted. */
+/* progresses - the Transfer of the File has progressed since `progress` was stored. */
 static bool progresses(const struct segments *seg, uint64_t file, uint32_t *progress)
 {
     uint32_t now = progress_load(seg->requests, file);
@@ -226,9 +226,9 @@ static bool progresses(const struct segments *seg, uint64_t file, uint32_t *prog
     return moved;
 }
 
-/* wait_ready - waits for a File's Replica: its state word, or 0 and why the origin must
- * answer. The time-out counts from the last progress of its Transfer. A File that was too
- * late once is not waited for again. */
+/* wait_ready - waits for a File's Replica; returns its state word, or 0 and why the origin must
+ * answer. The time-out counts from the last progress of its Transfer. A File that was too late once
+ * is not waited for again. */
 uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why)
 {
     _Atomic uint32_t *memory = &late[file % LATE_MAX];
@@ -288,7 +288,7 @@ static bool is_ready(const struct segments *seg, uint64_t file)
     return STATE_OF(replica_load(seg->catalog, file)) == REPLICA_READY;
 }
 
-/* present_in - how many Pages of an Extent are present. */
+/* present_in - returns the number of present Pages of an Extent. */
 static uint32_t present_in(const _Atomic uint64_t *words, uint32_t extent)
 {
     uint32_t sum = 0;
@@ -335,8 +335,8 @@ static bool wait_extent(const struct segments *seg, uint64_t file, struct awaite
     }
 }
 
-/* wait_pages - waits until Pages of a large File are present; false: the origin answers, as
- * nobody will copy them, or they are too late. */
+/* wait_pages - waits until Pages of a large File are present; false: the origin must answer,
+ * because they will not be copied, or are too late. */
 bool wait_pages(const struct segments *seg, uint64_t file, struct page_range range)
 {
     _Atomic uint32_t *memory = &late[file % LATE_MAX];
