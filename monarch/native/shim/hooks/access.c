@@ -1,5 +1,5 @@
-/* access.c - whether this process may read or execute, answered by the Catalog where the
- * scan has proved it. */
+/* access.c - whether this process may read or execute a file, answered by the Catalog if the scan
+ * has proved it. */
 #include <errno.h>
 
 #include "shim/names/identity.h"
@@ -8,15 +8,15 @@
 #include "shim/hooks/stat.h"
 #include "shim/base/sys.h"
 
-/* scanned_like - the scan could read what the agent can, and thus this process. */
+/* scanned_like - the scan could read the same files as the agent, and thus as this process. */
 static bool scanned_like(const struct index *ix)
 {
     const struct segments *seg = attached_segments();
     return seg && ix->scan_rights == rights_mark(&seg->requests->agent);
 }
 
-/* granted - access() that the Catalog can answer: existence, and reading where the scan
- * has proved it for the user that this process runs as. The result, or 1: it cannot. */
+/* granted - answers access() from the Catalog: existence, and reading if the scan has proved it for
+ * the user that this process runs as. Returns the result, or 1: it cannot. */
 static int granted(int dirfd, const char *path, int mode, int flags)
 {
     ROUTE(r);
@@ -34,8 +34,8 @@ static int granted(int dirfd, const char *path, int mode, int flags)
              sys_getuid() == r.ix->scan_euid && scanned_like(r.ix));
 }
 
-/* refused - the answer of access() to a name or descriptor; a Replica has other rights
- * than its File, which is requested by the origin's path. */
+/* refused - returns the result of access() for a name or descriptor; a Replica has other rights
+ * than its File, so the origin's path is checked. */
 static int refused(int result, int dirfd, const char *path, int mode, int flags)
 {
     const struct segments *seg = result < 0 && errno == EACCES ? attach_for_marking()
@@ -50,7 +50,7 @@ static int refused(int result, int dirfd, const char *path, int mode, int flags)
     return found ? NEXT(faccessat)(AT_FDCWD, origin, mode, flags & AT_EACCESS) : result;
 }
 
-/* Asks the origin where the Catalog does not answer. */
+/* Asks the origin if the Catalog does not answer. */
 #define ACCESS(dirfd, mode, flags, call)            \
     int result = granted(dirfd, path, mode, flags); \
     return result <= 0 ? result : refused(call, dirfd, path, mode, flags);

@@ -9,14 +9,14 @@
 #include "shim/base/next.h"
 #include "shim/names/invalidate.h"
 
-/* linux/fs.h, which some versions of sys/mount.h cannot stand beside. */
+/* From linux/fs.h, which some versions of sys/mount.h conflict with. */
 #define GETFLAGS _IOC(_IOC_READ, 'f', 1, sizeof(long))
 #define SETFLAGS _IOC(_IOC_WRITE, 'f', 2, sizeof(long))
 #define ENABLE_VERITY _IOC(_IOC_WRITE, 'f', 133, 128)
 #define FSGETXATTR _IOC(_IOC_READ, 'X', 31, 28)
 #define FSSETXATTR _IOC(_IOC_WRITE, 'X', 32, 28)
 
-/* linux/btrfs.h: the arguments of both that delete a subvolume. */
+/* From linux/btrfs.h: the arguments of both requests that delete a subvolume. */
 #define SNAP_DESTROY _IOC(_IOC_WRITE, 0x94, 15, 4096)
 #define SNAP_DESTROY_V2 _IOC(_IOC_WRITE, 0x94, 63, 4096)
 enum { SUBVOLUME_NAME = 8, SUBVOLUME_FLAGS = 16, SUBVOLUME_NAME_V2 = 56 };
@@ -163,8 +163,8 @@ int fremovexattr(int fd, const char *name)
               NEXT(fremovexattr)(fd, name))
 }
 
-/* origin_of - the name of a held descriptor of the origin's file behind a redirected one;
- * -1: the call is for the descriptor itself. Reading marks nothing. */
+/* origin_of - holds the origin's file behind a redirected descriptor, and writes its name;
+ * negative: the call is for the descriptor itself. Reading marks nothing. */
 static int origin_of(int fd, char name[FD_NAME_BYTES])
 {
     int held = identity_hold_fd(attach_for_marking(), fd);
@@ -225,8 +225,8 @@ static int ioctl_set(int fd, unsigned long request, void *argument)
               NEXT(ioctl)(fd, request, argument))
 }
 
-/* ioctl_destroy - a subvolume goes like a directory: another one may take its place, with the
- * same inode numbers. */
+/* ioctl_destroy - deletes a subvolume, marked like a directory: another one may take its place,
+ * with the same inode numbers. */
 static int ioctl_destroy(int fd, unsigned long request, void *argument)
 {
     const struct segments *seg = attach_for_marking();

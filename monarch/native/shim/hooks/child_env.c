@@ -17,7 +17,7 @@ static const char PRELOAD[] = "LD_PRELOAD=";
 static const char RUN[] = "MONARCH_STAGING_RUN=";
 static const char DISABLE[] = "MONARCH_STAGING_DISABLE=";
 
-/* find - the place of a variable in an environment of `n` entries, -1: none. */
+/* find - returns the place of a variable in an environment of `n` entries, -1: none. */
 static long find(char *const envp[], long n, const char *prefix)
 {
     size_t bytes = strlen(prefix);
@@ -27,7 +27,7 @@ static long find(char *const envp[], long n, const char *prefix)
     return -1;
 }
 
-/* find_preload - of LD_PRELOAD, the dynamic linker takes the last. */
+/* find_preload - returns the place of the last LD_PRELOAD, which the linker uses; -1: none. */
 static long find_preload(char *const envp[], long n)
 {
     while (n-- > 0)
@@ -68,7 +68,7 @@ static long count_of(char *const envp[])
     return n;
 }
 
-/* child_room - memory for an environment that is too large for the stack. */
+/* child_room - maps memory for an environment that is too large for the stack. */
 void *child_room(struct child_env *l)
 {
     long at = sys_call(SYS_mmap, 0, (long)l->room_bytes, PROT_READ | PROT_WRITE,
@@ -79,30 +79,30 @@ void *child_room(struct child_env *l)
     return NULL;
 }
 
-/* child_end - frees that memory, where the program was not started. */
+/* child_end - frees that memory, if the program was not started. */
 void child_end(struct child_env *l)
 {
     if (l->room_bytes > ON_STACK_MAX)
         sys_call(SYS_munmap, (long)l->entries, (long)l->room_bytes, 0, 0, 0);
 }
 
-/* child_unseen - the program has to be started without the Shim: what it writes will not
- * be seen, so that nothing more is served. */
+/* child_unseen - marks all roots, because the program has to be started without the Shim: its
+ * writes will not be seen, so nothing more is served. */
 void child_unseen(const struct child_env *l)
 {
     for (uint32_t i = 0; l->seg && i < l->seg->catalog->root_count; i++)
         mark_root(l->seg, i, MARKED_ALL);
 }
 
-/* divide - shares the room out for an environment of `n` entries. */
+/* divide - divides the room for an environment of `n` entries. */
 static void divide(struct child_env *l, const struct segments *seg, long n)
 {
     l->run = (char *)(l->entries + n + 3);
     l->preload = l->run + sizeof(RUN) + seg->run_bytes;
 }
 
-/* set_preload - whatever the program has requested, then our library: others that
- * translate paths must have done so before it sees them. */
+/* set_preload - writes the libraries that the program has requested, then ours: others that
+ * translate paths must run before it. */
 static void set_preload(struct child_env *l, const char *old)
 {
     char *at = join(join(l->preload, PRELOAD), old);
@@ -111,7 +111,7 @@ static void set_preload(struct child_env *l, const char *old)
     join(join(at, l->seg->run), SHIM);
 }
 
-/* leads_here - the variable names this run, or another one that there is. */
+/* leads_here - the variable names this run, or another one that exists. */
 static bool leads_here(const struct segments *seg, const char *run)
 {
     SCRATCH(path);
@@ -132,8 +132,8 @@ static bool lacks(const struct segments *seg, char *const envp[], long n)
            run < 0 || !leads_here(seg, envp[run] + sizeof(RUN) - 1);
 }
 
-/* child_bytes - the room for an environment with all that we may put in; 0: we have
- * nothing to do with it, or it is too large to be changed without need. */
+/* child_bytes - returns the room for an environment with all that we may add; 0: no segments, or
+ * the environment is too large to be changed without need. */
 size_t child_bytes(char *const envp[])
 {
     const struct segments *seg = attach_for_marking();
@@ -153,7 +153,7 @@ static bool privileged(const char *path)
            (st.st_mode & (S_ISUID | S_ISGID));
 }
 
-/* wanted - the entries to copy when something is missing in the environment, else -1. */
+/* wanted - returns the number of entries to copy if the environment lacks a variable, else -1. */
 static long wanted(const struct child_env *l, const char *path, char *const envp[])
 {
     long n = count_of(envp), off = find(envp, n, DISABLE);
@@ -163,8 +163,8 @@ static long wanted(const struct child_env *l, const char *path, char *const envp
     return lacks(l->seg, envp, n) ? n : -1;
 }
 
-/* loadable - the dynamic linker would find our library: its directory goes with the job,
- * and another root or user may not reach it. */
+/* loadable - the dynamic linker would find our library: its directory is removed with the job, and
+ * another root or user may not reach it. */
 static bool loadable(const struct segments *seg)
 {
     SCRATCH(path);
@@ -182,8 +182,8 @@ static bool loadable(const struct segments *seg)
     return ours; /* rights that are left from another user end with the exec */
 }
 
-/* removed - the run directory has gone, and with it our library: it is neither the rights
- * of this process nor its view of the file system that keep it from the next program. */
+/* removed - the run directory was removed, and our library with it: neither the rights of this
+ * process nor its view of the file system hide it from the next program. */
 static bool removed(const struct segments *seg)
 {
     struct stat st;
@@ -210,8 +210,8 @@ static void remove_words(const struct segments *seg, char *to, const char *list)
     *to = 0;
 }
 
-/* without_shim - the environment for a program that our library cannot enter: the
- * dynamic linker would complain to its stderr. */
+/* without_shim - returns the environment for a program that our library cannot enter: the dynamic
+ * linker would complain to its stderr. */
 static char *const *without_shim(struct child_env *l, const struct segments *seg,
                                  char *const envp[])
 {
@@ -231,8 +231,8 @@ static char *const *without_shim(struct child_env *l, const struct segments *seg
     return l->entries;
 }
 
-/* child_scrub - takes our library out of the environment of this process if new programs
- * could not load it: system() and popen() hand that on as it is. */
+/* child_scrub - removes our library from the environment of this process if new programs could not
+ * load it: system() and popen() pass that on unchanged. */
 void child_scrub(void)
 {
     static char words[PRELOAD_BYTES_MAX];
@@ -249,9 +249,8 @@ void child_scrub(void)
             environ[at] = environ[at + 1];
 }
 
-/* child_environment - the environment to start a program with: the caller's own unless
- * it has lost the Shim, or names one that cannot be loaded. `path` is NULL when it is
- * not known. */
+/* child_environment - returns the environment to start a program with: the caller's own unless it
+ * has lost the Shim, or names one that cannot be loaded. `path` is NULL if unknown. */
 char *const *child_environment(struct child_env *l, const char *path,
                                char *const envp[])
 {
@@ -295,7 +294,7 @@ static void rename_slot(struct process *slot, const char *name)
     memcpy(slot->name, name, n + 1);
 }
 
-/* own_slot - the slot of this process; a vfork child, which runs in its parent's memory,
+/* own_slot - returns the slot of this process; a vfork child, which runs in its parent's memory,
  * finds or takes one without writing there. */
 static struct process *own_slot(const struct child_env *l, const char *name)
 {
@@ -310,7 +309,7 @@ static struct process *own_slot(const struct child_env *l, const char *name)
                : process_claim(l->seg->counters, sys_getpid(), PROCESS_LAUNCHED, name);
 }
 
-/* child_begin - this process is about to become another program. */
+/* child_begin - records that this process is about to become another program. */
 void child_begin(struct child_env *l, const char *name)
 {
     if (!l->seg || !name)
@@ -326,8 +325,9 @@ void child_begin(struct child_env *l, const char *name)
     l->slot = own;
 }
 
-/* child_failed - exec has returned: the process is what it was, or, after vfork, what its parent
- * is. It keeps the slot, which the agent may know by now. */
+/* child_failed - restores the record, because exec has returned: the process runs the former
+ * program, or, after vfork, that of its parent. It keeps the slot, which the agent may know by
+ * now. */
 void child_failed(struct child_env *l)
 {
     if (!l->slot)

@@ -11,8 +11,7 @@ enum {
     ON_STACK_MAX = 8192, /* bytes: threads may have small stacks */
 };
 
-/* Prepares the record of a launch, and room for another environment where that may be
- * needed. */
+/* Prepares the record of a launch, and room for another environment if that may be needed. */
 #define CHILD_ENV(l, given)                                                       \
     struct child_env l                                                            \
         __attribute__((cleanup(child_end))) = {.room_bytes = child_bytes(given)}; \
@@ -22,9 +21,9 @@ enum {
 struct child_env { /* lives on the stack, so that a vfork child may use it */
     const struct segments *seg;
     struct process *slot;                 /* NULL: nothing was recorded */
-    char name_before[PROCESS_NAME_BYTES]; /* to go back to when the launch fails */
+    char name_before[PROCESS_NAME_BYTES]; /* restored when the launch fails */
     char *const *given;                   /* the environment that the program passes */
-    size_t room_bytes;                    /* 0: there is none, nothing may be put in */
+    size_t room_bytes;                    /* 0: none, nothing may be added */
     char **entries; /* the room: another environment, then what is new in it */
     char *preload;
     char *run;

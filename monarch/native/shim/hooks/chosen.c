@@ -1,5 +1,5 @@
-/* chosen.c - names that are not an argument of the call: libc chooses the names of temporary
- * files and directories, and sockets get theirs by their address. */
+/* chosen.c - names that are not an argument of the call: libc chooses the names of temporary files
+ * and directories, and sockets have theirs in their address. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -9,13 +9,13 @@
 #include "shim/names/invalidate.h"
 #include "shim/base/next.h"
 
-/* mark_before - before the call: marks the directory that gains a name. */
+/* mark_before - marks the directory that gains a name, before the call. */
 static void mark_before(const char *path)
 {
     invalidate_path(attach_for_marking(), AT_FDCWD, path, CHANGE_CREATE, false);
 }
 
-/* mark_after - after it: the path may lead to another directory by now. */
+/* mark_after - marks again after the call: the path may lead to another directory by now. */
 static int mark_after(const char *path, int result)
 {
     invalidate_created(attach_for_marking(), AT_FDCWD, path, result < 0 ? result : 0);
@@ -80,7 +80,7 @@ char *mkdtemp(char *path)
 
 enum { SOCKET_PATH_BYTES = sizeof(((struct sockaddr_un *)0)->sun_path) };
 
-/* socket_path - writes the name in an address; "" where that is of another kind. */
+/* socket_path - writes the name in an address; "" if that is of another kind. */
 static void socket_path(const struct sockaddr *address, socklen_t bytes,
                         char out[SOCKET_PATH_BYTES + 1])
 {

@@ -21,7 +21,7 @@ static long write_some(int fd, const char *chunk, size_t n, const off64_t *at)
               : sys_call(SYS_write, fd, (long)chunk, (long)n, 0, 0);
 }
 
-/* copy_chunk - reads and writes once; gives back to the source what was not written. */
+/* copy_chunk - reads and writes once; moves the source's offset back over unwritten bytes. */
 static long copy_chunk(int in, off64_t *in_at, int out, off64_t *out_at, size_t n)
 {
     char chunk[CHUNK];
@@ -56,7 +56,7 @@ static ssize_t copy_by_hand(int in, off64_t *in_at, int out, off64_t *out_at, si
     return copied;
 }
 
-/* redirected_to - the File behind a redirected descriptor; false: it is another one. */
+/* redirected_to - finds the File behind a redirected descriptor; false: it is another one. */
 static bool redirected_to(int fd, struct identity *id)
 {
     const struct segments *seg = attach_for_marking();
@@ -70,7 +70,7 @@ static bool is_origin(int fd, const struct identity *id)
     return identity_is(id, fd);
 }
 
-/* copy_within - from the origin's file into itself: the kernel judges the ranges. */
+/* copy_within - copies the origin's file into itself: the kernel checks the ranges. */
 static ssize_t copy_within(int in, off64_t *in_at, int out, off64_t *out_at, size_t n)
 {
     char name[FD_NAME_BYTES];
@@ -96,7 +96,7 @@ ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset
     int kept = errno;
     struct identity id;
     bool redirected = flags == 0 && redirected_to(in, &id);
-    /* A Tier on the origin's own file system gives no EXDEV. */
+    /* A Tier on the origin's own file system causes no EXDEV. */
     if (redirected && is_origin(out, &id))
         return copy_within(in, in_offset, out, out_offset, length);
     ssize_t copied = NEXT(copy_file_range)(in, in_offset, out, out_offset, length,

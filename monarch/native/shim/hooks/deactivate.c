@@ -14,8 +14,8 @@
 #include "shared/rights.h"
 #include "shim/names/invalidate.h"
 
-/* leave - ends serving in this process; programs that libc itself starts from now on are
- * not given a library that they could not load. */
+/* leave - ends serving in this process; programs that libc itself starts from now on do not preload
+ * a library that they could not load. */
 static void leave(void)
 {
     detach();
@@ -42,14 +42,14 @@ static bool became_another(const struct rights *before)
     return !rights_same(before, &after);
 }
 
-/* Changed rights may be less, or more, than those that served files and stat answers
- * imply; setting what is already so changes nothing. */
+/* Changed rights may be fewer, or more, than those that served files and stat answers imply;
+ * setting equal rights changes nothing. */
 #define BECOME(call)      \
     struct rights before; \
     rights_read(&before); \
     LEAVE(became_another(&before), call)
 
-/* So does a changed view of the file system. */
+/* A changed view of the file system ends serving, too. */
 #define MOVE(when, call) \
     view_ends(when);     \
     LEAVE(when, call)
@@ -74,15 +74,14 @@ int setns(int fd, int type)
     MOVE(type == 0 || (type & (CLONE_NEWNS | CLONE_NEWUSER)), NEXT(setns)(fd, type))
 }
 
-/* What is mounted, or taken away, covers or shows other files: each process looks again
- * at what it sees. */
+/* A mount or unmount covers or shows other files: each process checks its view again. */
 #define MOUNT(call)                         \
     int result = call;                      \
     if (result == 0)                        \
         mounts_moved(attach_for_marking()); \
     return result;
 
-/* bound - what a bind mount is to show: the origin's file in place of a Replica, which would
+/* bound - returns the source of a bind mount: the origin's file in place of a Replica, which would
  * be written to by that name. */
 static const char *bound(int dirfd, const char *source, char *origin)
 {
@@ -103,7 +102,7 @@ int mount(const char *source, const char *target, const char *type, unsigned lon
     MOUNT(NEXT(mount)(source, target, type, flags, options))
 }
 
-/* A copy of a mount may be put elsewhere by move_mount(). */
+/* move_mount() may attach a copy of a mount elsewhere. */
 int open_tree(int dirfd, const char *path, unsigned flags)
 {
     char name[FD_NAME_BYTES];
@@ -187,7 +186,7 @@ int capset(void *header, const void *sets)
     BECOME(NEXT(capset)(header, sets))
 }
 
-/* What these return is the id before; an id that is not valid gives the current one. */
+/* These return the former id; with an invalid id, they return the current one. */
 int setfsuid(uid_t uid)
 {
     int before = NEXT(setfsuid)(uid);

@@ -16,8 +16,8 @@ struct origin_ask {   /* an exec that may have been refused for its Replica */
     bool searches; /* a shell runs what has no other interpreter, exec(3) */
 };
 
-/* Records the launch, calls, and takes the record back when the call returns. What is
- * too long only with our two variables is started without them, and unseen. */
+/* Records the launch, calls, and removes the record if the call returns. A launch that is too long
+ * only with our two variables is made without them, and unseen. */
 #define EXEC(name, injected, plain)         \
     int kept = errno;                       \
     child_begin(&l, name);                  \
@@ -35,7 +35,7 @@ struct origin_ask {   /* an exec that may have been refused for its Replica */
     errno = error;                          \
     return result;
 
-/* exec_origin - executes the origin's file in place of a Replica, which may not be executed, given
+/* exec_origin - executes the origin's file in place of a Replica, which is not executable, given
  * its refused name or descriptor. Returns only on failure. */
 __attribute__((noinline)) static int exec_origin(const struct origin_ask *ask)
 {

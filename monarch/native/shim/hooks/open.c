@@ -10,7 +10,7 @@
 #include "shim/base/sys.h"
 #include "shim/names/invalidate.h"
 
-/* The mode is there only with these flags; reading it otherwise would be undefined. */
+/* The mode exists only with these flags; reading it otherwise would be undefined. */
 #define MODE_OF(flags, mode)                                     \
     mode_t mode = 0;                                             \
     if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) { \
@@ -20,8 +20,8 @@
         va_end(rest);                                            \
     }
 
-/* Opens s.path first if there is one, else and after its failure what the program
- * named, always by the next function and with the caller's own arguments. */
+/* Opens s.path first if it is set; otherwise, and after its failure, the program's path, always by
+ * the next function and with the caller's own arguments. */
 #define OPEN(serve, at, path, flags, staged, given)                                 \
     struct redirect s;                                                              \
     int fd;                                                                         \
@@ -127,8 +127,8 @@ int __open64(const char *path, int flags, ...)
          NEXT(__open64)(path, s.named, mode))
 }
 
-/* opened_anew - an open that was not served may have met a Replica that is out of date by
- * its name in /proc: the file is opened in its place. */
+/* opened_anew - opens the file in place of an outdated Replica, which an open that was not served
+ * may have met by its name in /proc. */
 static int opened_anew(int fd, int dirfd, const char *path, int flags)
 {
     struct redirect s;
@@ -147,7 +147,7 @@ static int opened_anew(int fd, int dirfd, const char *path, int flags)
     return fd;
 }
 
-/* Its ways to resolve a path are not ours, so that a read-only open is not served. */
+/* It resolves paths in other ways than we do, so a read-only open is not served. */
 int openat2(int dirfd, const char *path, const struct open_how *how, size_t size)
 {
     const void *volatile given = how;
@@ -173,7 +173,7 @@ int creat64(const char *path, mode_t mode)
          NEXT(creat64)(s.path, mode), NEXT(open64)(path, s.named, mode))
 }
 
-/* received - marks what a new descriptor can change; nothing is remembered of it. */
+/* received - marks the file that a new descriptor can change; stores nothing about it. */
 static int received(int fd)
 {
     if (fd >= 0)

@@ -1,12 +1,12 @@
 /* reads.c - the read family and mappings: those of large Files are served in part, all others are
- * the next function's. */
+ * left to the next function. */
 #include <errno.h>
 
 #include "shim/base/next.h"
 #include "shim/serving/large_reads.h"
 #include "shim/serving/mapping.h"
 
-/* Tries to serve what leads to a large File, else calls the next function. */
+/* Tries to serve a descriptor of a large File, else calls the next function. */
 #define READ_AT(fd, buffer, n, offset, next)              \
     if (__builtin_expect(large_suspect(fd), 0)) {         \
         const struct iovec piece = {buffer, n};           \
@@ -38,7 +38,7 @@
 ssize_t read(int fd, void *buffer,
              size_t n){READ(fd, buffer, n, NEXT(read)(fd, buffer, n))}
 
-/* The fortified forms end the program if the buffer is too small: that is theirs to do. */
+/* The fortified forms end the program if the buffer is too small: that is left to them. */
 ssize_t __read_chk(int fd, void *buffer, size_t n, size_t room)
 {
     if (n > room)
@@ -78,7 +78,7 @@ ssize_t preadv(int fd, const struct iovec *pieces, int count, off_t at){
 ssize_t preadv64(int fd, const struct iovec *pieces, int count, off64_t at){
     READ_PIECES(fd, pieces, count, &at, NEXT(preadv64)(fd, pieces, count, at))}
 
-/* An offset of -1 is that of the descriptor; what flags ask for is the kernel's. */
+/* An offset of -1 is that of the descriptor; calls with flags are left to the kernel. */
 ssize_t preadv2(int fd, const struct iovec *pieces, int count, off_t at, int flags)
 {
     if (flags)
@@ -97,8 +97,8 @@ ssize_t preadv64v2(int fd, const struct iovec *pieces, int count, off64_t at, in
 
 /* ---- mappings -------------------------------------------------------------------------- */
 
-/* map_plainly - allocators and sanitizers map memory before the next functions are known, and
- * while they are looked up: until then the kernel is asked. */
+/* map_plainly - maps by the next function or, until that is known, by the kernel: allocators and
+ * sanitizers map memory before the next functions are known, and while they are looked up. */
 static void *map_plainly(enum hook hook, const struct mapping *m)
 {
     next_fn *fn = atomic_load_explicit(&next_pointers[hook], memory_order_relaxed);

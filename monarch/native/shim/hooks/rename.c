@@ -1,4 +1,4 @@
-/* rename.c - creates, removes and renames names: marked before the call, or when it worked. */
+/* rename.c - creates, removes and renames names: marked before the call, or when it succeeded. */
 #include <errno.h>
 #include <fcntl.h>
 
@@ -20,12 +20,12 @@ static bool refuses(int dirfd, const char *path)
     return true;
 }
 
-struct named { /* what had a name before the call; mode 0: nothing */
+struct named { /* the file of a name before the call; mode 0: none */
     struct stat st;
     int fd; /* of a file that has other names, too; below 0: none */
 };
 
-/* look - holds nothing that has one name only: NFS would rename instead of removing it. */
+/* look - finds a name's file. Holds none with one name: NFS would rename, not remove it. */
 static struct named look(int dirfd, const char *path)
 {
     struct named n = {.fd = -1};
@@ -36,7 +36,7 @@ static struct named look(int dirfd, const char *path)
     return n;
 }
 
-/* lost - the call has taken a name from it. Where it had more, another process may take
+/* lost - counts a name that the call has removed. If the file had more, another process may remove
  * those at the same moment: the descriptor has the current link count. */
 static void lost(struct named *n)
 {
@@ -48,7 +48,7 @@ static void lost(struct named *n)
         invalidate_freed(attach_for_marking(), &n->st);
 }
 
-/* leave - after the call; `taken`: it took the name. */
+/* leave - ends look() after the call; `taken`: it removed the name. */
 static void leave(struct named *n, bool taken)
 {
     if (taken && S_ISREG(n->st.st_mode))
@@ -57,9 +57,9 @@ static void leave(struct named *n, bool taken)
         sys_close(n->fd);
 }
 
-/* A removed name is marked before the call; and after, because a link on the way to it
- * may have been led elsewhere meanwhile. A directory does not go in this way, and its mark
- * would take the root with it. */
+/* A removed name is marked before the call, and after it, because a link on the way to it may lead
+ * elsewhere by then. A directory is not removed in this way, and its mark would be one of its whole
+ * root. */
 #define GONE(at, path, call)                                                 \
     struct named gone = look(at, path);                                      \
     if (!S_ISDIR(gone.st.st_mode))                                           \
@@ -69,8 +69,8 @@ static void leave(struct named *n, bool taken)
     leave(&gone, result == 0);                                               \
     return result;
 
-/* moves - the call may succeed, as things are: programs try to move a file to the name of
- * a directory before they move it into that. */
+/* moves - the call may succeed in the current state: programs try to move a file to the name of a
+ * directory before they move it into that. */
 static bool moves(const struct stat *from, const struct stat *to, unsigned flags)
 {
     if ((flags & RENAME_EXCHANGE) || !to->st_mode)
@@ -97,7 +97,7 @@ static bool moves(const struct stat *from, const struct stat *to, unsigned flags
                        !object_same(&first.st, &second.st));                      \
     return result;
 
-/* A directory that is not empty stays, and nothing has happened: programs try. */
+/* A directory that is not empty stays, and nothing changes: programs try. */
 #define EMPTIED(at, path, call)                                            \
     struct stat before;                                                    \
     const struct segments *seg = attach_for_marking();                     \
@@ -109,7 +109,7 @@ static bool moves(const struct stat *from, const struct stat *to, unsigned flags
         invalidate_object(seg, at, path, &before, CHANGE_NAME);            \
     return result;
 
-/* A new name marks its directory before; after, what the Catalog had there. */
+/* A new name marks its directory before, and the Entry that the Catalog had there after. */
 #define COMES(at, path, call)                                              \
     invalidate_path(attach_for_marking(), at, path, CHANGE_CREATE, false); \
     int result = call;                                                     \
@@ -171,8 +171,8 @@ int link(const char *from, const char *to)
     return result;
 }
 
-/* link_from - begins a link to what a path or descriptor leads to, which could be a
- * Replica; the flags that the call then needs, or -1: it fails. */
+/* link_from - prepares a link to the target of a path or descriptor, which may be a Replica;
+ * returns the flags that the call then needs, or -1: it fails. */
 static int link_from(struct changing *c, int fd, const char *from, int flags)
 {
     bool follows = flags & AT_SYMLINK_FOLLOW;

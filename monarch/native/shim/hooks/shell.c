@@ -1,5 +1,5 @@
-/* shell.c - functions of libc that start a shell by themselves, with the environment that
- * there is: a program may have taken the Shim out of that. */
+/* shell.c - functions of libc that start a shell by themselves, with the current environment, from
+ * which a program may have removed the Shim. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -12,19 +12,19 @@
 
 enum { TURNS_MAX = 10000 };
 
-/* The environment that stands in for the program's while libc starts a shell. It is never
- * unmapped: another thread may read variables in it. */
+/* The environment that replaces the program's while libc starts a shell. It is never unmapped:
+ * another thread may read variables in it. */
 static struct {
     _Atomic uint32_t taken;
     uint32_t users;
     char **before;  /* the program's own */
-    char **instead; /* with what it lacks, in `room` */
-    char **as_made; /* the same once more, to see whether the program has changed it */
+    char **instead; /* the completed one */
+    char **as_made; /* a copy of that, to detect changes by the program */
     long room_bytes;
 } lent;
 
-/* claim - one thread at a time; false: the thread that has it will not come back, since this is
- * its fork child. */
+/* claim - locks `lent` for one thread; false: the thread that holds it will not release it, because
+ * this is its fork child. */
 static bool claim(void)
 {
     for (int n = 0; n < TURNS_MAX; n++) {
@@ -49,7 +49,7 @@ static size_t environment_bytes(char *const *environment)
     return n * sizeof(*environment);
 }
 
-/* make_room - has memory for the environment and for a copy of its entries. */
+/* make_room - maps memory for the environment and for a copy of its entries. */
 static bool make_room(long bytes)
 {
     if (bytes <= lent.room_bytes)
@@ -69,7 +69,7 @@ static bool install(void)
 {
     struct child_env l = {.room_bytes = child_bytes(environ)};
     if (!make_room((long)((l.room_bytes + 15) & ~(size_t)15)))
-        l.room_bytes = 0; /* it only judges then */
+        l.room_bytes = 0; /* then it only checks */
     l.entries = lent.instead;
     char *const *made = child_environment(&l, "/bin/sh", environ);
     if (!l.room_bytes || made != lent.instead)
@@ -80,13 +80,13 @@ static bool install(void)
     return true;
 }
 
-/* lend - true: take_back() is due. */
+/* lend - installs the completed environment, if needed; true: call take_back(). */
 static bool lend(void)
 {
     int kept = errno;
     if (!claim())
         return false;
-    if (lent.users && environ != lent.instead) { /* the program has another one since */
+    if (lent.users && environ != lent.instead) { /* the program has another by now */
         lent.users = 0;
         lent.room_bytes = 0;
     }
@@ -106,7 +106,7 @@ static void take_back(bool due)
     if (last && environ == lent.instead &&
         memcmp(environ, lent.as_made, environment_bytes(lent.as_made)) == 0)
         environ = lent.before;
-    else if (last) /* what lies in the room is the program's own from now on */
+    else if (last) /* the memory belongs to the program from now on */
         lent.room_bytes = 0;
     unclaim();
 }

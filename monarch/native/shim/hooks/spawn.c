@@ -1,7 +1,6 @@
-/* spawn.c - posix_spawn(), which calls no exec function that could be interposed, and its
- * file actions: their opens for writing happen in the child before any code of ours runs
- * there. Their paths are kept from the call that adds them, and marked before and after
- * the child is started. */
+/* spawn.c - posix_spawn(), which calls no exec function that could be interposed, and its file
+ * actions: their opens for writing happen in the child before any code of ours runs there. Their
+ * paths are stored by the call that adds them, and marked before and after the child is started. */
 #include <errno.h>
 #include <spawn.h>
 #include <stdatomic.h>
@@ -27,7 +26,7 @@ struct record {
 
 static struct record records[RECORDS];
 
-/* claim - a free record; NULL: there is none, and the path is marked now or never. */
+/* claim - returns a free record; NULL: none, and the path is marked now or never. */
 static struct record *claim(const void *actions)
 {
     for (size_t i = 0; i < RECORDS; i++) {
@@ -38,7 +37,7 @@ static struct record *claim(const void *actions)
     return NULL;
 }
 
-/* next_of - the next record of this kind for these actions. */
+/* next_of - returns the next record of this kind for these actions. */
 static struct record *next_of(struct record *from, const void *actions, enum kind kind)
 {
     for (struct record *r = from; r < records + RECORDS; r++)
@@ -56,7 +55,7 @@ static void forget(const void *actions)
         }
 }
 
-/* join - a path as it reads after the changes of directory that come before it. */
+/* join - writes a path as it resolves after the earlier changes of directory. */
 static bool join(const void *actions, const char *path, char out[PATH_BYTES_MAX])
 {
     const struct record *base = path[0] == '/'
@@ -73,7 +72,7 @@ static bool join(const void *actions, const char *path, char out[PATH_BYTES_MAX]
     return true;
 }
 
-/* remember - keeps what an action opens, or the directory from which later ones do. */
+/* remember - stores the path that an action opens, or the directory from which later ones do. */
 static void remember(const void *actions, const char *path, enum kind kind)
 {
     SCRATCH(full);
@@ -91,7 +90,7 @@ static void remember(const void *actions, const char *path, enum kind kind)
         invalidate_path(attach_for_marking(), AT_FDCWD, full, CHANGE_BYTES, true);
 }
 
-/* invalidate_actions - marks all that these actions open for writing, as it is now. */
+/* invalidate_actions - marks all files that these actions open for writing, as they are now. */
 static void invalidate_actions(const posix_spawn_file_actions_t *actions)
 {
     struct record *r = actions ? next_of(records, actions, KIND_OPEN) : NULL;
@@ -101,8 +100,8 @@ static void invalidate_actions(const posix_spawn_file_actions_t *actions)
     }
 }
 
-/* led - what an action is to open: the origin's file instead of a Replica, by its path
- * since the child has no descriptor of ours; NULL: neither, with errno. */
+/* led - returns the path that an action must open: the origin's file instead of a Replica, by its
+ * path because the child has no descriptor of ours; NULL: neither, with errno. */
 static const char *led(const struct segments *seg, const char *path, char *origin)
 {
     struct stat st;
@@ -177,7 +176,7 @@ struct words {
     char *const *argv, *const *envp;
 };
 
-/* spawn_origin - starts the origin's file in place of a Replica, which may not be executed. */
+/* spawn_origin - starts the origin's file in place of a Replica, which is not executable. */
 static int spawn_origin(pid_t *child, const char *path,
                         const posix_spawn_file_actions_t *actions,
                         const posix_spawnattr_t *attr, const struct words *w)

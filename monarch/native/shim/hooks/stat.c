@@ -13,14 +13,14 @@
 #include "shim/base/sys.h"
 
 #if defined(__x86_64__)
-enum { STAT_VERSION = 1 }; /* what the old names call the struct of today */
+enum { STAT_VERSION = 1 }; /* the current struct, in calls by the old names */
 #else
 enum { STAT_VERSION = 0 };
 #endif
 
 static const int STAT_FLAGS = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
 
-/* answerable - the Entry whose metadata is the answer, or NULL to ask the origin. */
+/* answerable - returns the Entry whose metadata is the answer, or NULL to ask the origin. */
 static const struct entry *answerable(const struct segments *seg, const struct route *r,
                                       bool follow)
 {
@@ -35,7 +35,7 @@ static const struct entry *answerable(const struct segments *seg, const struct r
     uint32_t mode = index_attr(r->ix, e)->mode;
     if (e->file == NONE32 || (r->directory_only && !S_ISDIR(mode)))
         return NULL;
-    /* A directory may have got another inode, and a change by another name of a file is not
+    /* A directory may have another inode by now, and a change by another name of a file is not
      * marked here. */
     if (seg->catalog->roots[r->root].unstable &&
         (S_ISDIR(mode) ? !directory_unchanged(seg, r->root, r->ix, e)
@@ -53,8 +53,8 @@ static const struct entry *answerable(const struct segments *seg, const struct r
     return mark_seen(seg, r->root, r->ix, marked) ? NULL : e;
 }
 
-/* stat_look - the Entry for a path, with its route; NULL: the origin must answer, or where
- * `absent` is set, there is no such name. */
+/* stat_look - returns the Entry for a path, with its route; NULL: the origin must answer, or, if
+ * `absent` is set, the name does not exist. */
 const struct entry *stat_look(int dirfd, const char *path, bool follow, struct route *r,
                               bool *absent)
 {
@@ -74,7 +74,7 @@ const struct entry *stat_look(int dirfd, const char *path, bool follow, struct r
 
 enum { ASK_ORIGIN = 1 }; /* no result of a stat */
 
-/* from_catalog - fills in a path's stat; the result of the call, or ASK_ORIGIN. */
+/* from_catalog - fills in a path's stat; returns the result of the call, or ASK_ORIGIN. */
 static int from_catalog(int dirfd, const char *path, struct stat *out, bool follow)
 {
     ROUTE(r);
@@ -97,8 +97,8 @@ static int from_catalog(int dirfd, const char *path, struct stat *out, bool foll
     if (answer != ASK_ORIGIN) \
         return answer;
 
-/* found_replica - a descriptor's stat is that of a Replica. Its looks will do here, unless
- * a copy of the File would look the same. */
+/* found_replica - a descriptor's stat is that of a Replica. Its metadata is enough here, unless a
+ * copy of the File would have the same. */
 static bool found_replica(const struct segments *seg, int fd, const struct stat *st,
                           struct identity *id)
 {
@@ -108,7 +108,7 @@ static bool found_replica(const struct segments *seg, int fd, const struct stat 
     return __builtin_expect((mode & 07777) != 0400, 1) || identity_bears(fd, id);
 }
 
-/* as_origin - gives a redirected descriptor's stat the origin's identity. */
+/* as_origin - replaces the identity in a redirected descriptor's stat by the origin's. */
 static int as_origin(int result, int fd, struct stat *out)
 {
     const struct segments *seg = result == 0 && out->st_mode == IDENTITY_MODE
@@ -136,7 +136,7 @@ static void restat_by_proc_name(const struct segments *seg, int fd, struct stat 
     sys_close(held);
 }
 
-/* named - the same for what a path leads to, if that is by a descriptor's name in /proc. */
+/* named - does both for the target of a path through a descriptor's name in /proc. */
 static int named(int result, int dirfd, const char *path, struct stat *out)
 {
     const struct segments *seg = result == 0 && out->st_mode == IDENTITY_MODE
@@ -153,7 +153,7 @@ static int named(int result, int dirfd, const char *path, struct stat *out)
     return result;
 }
 
-/* named_at - the same for the *at() forms. */
+/* named_at - does the same for the *at() forms. */
 static int named_at(int result, int dirfd, const char *path, struct stat *out,
                     int flags)
 {
@@ -187,7 +187,7 @@ int lstat64(const char *path, struct stat64 *out)
     return NEXT(lstat64)(path, out);
 }
 
-/* old_catalog - the same for the old names, whose struct has a version. */
+/* old_catalog - does the same for the old names, whose struct has a version. */
 static int old_catalog(int ver, int dirfd, const char *path, struct stat *out,
                        bool follow)
 {
@@ -219,7 +219,7 @@ int __lxstat64(int ver, const char *path, struct stat64 *out)
     return NEXT(__lxstat64)(ver, path, out);
 }
 
-/* at_catalog - the same for the *at() forms; their other flags are the kernel's. */
+/* at_catalog - does the same for the *at() forms; their other flags are left to the kernel. */
 static int at_catalog(int dirfd, const char *path, struct stat *out, int flags)
 {
     return flags & ~STAT_FLAGS
@@ -281,7 +281,7 @@ static struct statx_timestamp stamp(struct timespec t)
     return (struct statx_timestamp){.tv_sec = t.tv_sec, .tv_nsec = (uint32_t)t.tv_nsec};
 }
 
-/* to_statx - the same metadata in the newer form, with nothing beyond the basic set. */
+/* to_statx - writes the same metadata in the newer form, with only the basic set. */
 static void to_statx(const struct stat *st, struct statx *out)
 {
     out->stx_mask = STATX_BASIC_STATS;
@@ -312,7 +312,7 @@ static bool on_tier(const struct segments *seg, uint64_t dev)
     return false;
 }
 
-/* looks - the fields that show a Replica; a program may have asked for some of them. */
+/* looks - fills in the fields that show a Replica; a program may have requested only some. */
 static bool looks(int dirfd, const char *path, const struct statx *out, struct stat *st)
 {
     const unsigned wanted = STATX_TYPE | STATX_MODE | STATX_SIZE | STATX_MTIME;
@@ -328,8 +328,8 @@ static bool looks(int dirfd, const char *path, const struct statx *out, struct s
            sys_stat(dirfd, path, st, path[0] ? 0 : AT_EMPTY_PATH) == 0;
 }
 
-/* statx_as_origin - gives a redirected descriptor's statx, or that of its name in /proc,
- * the origin's identity; the time of birth is the Replica's and is taken out. */
+/* statx_as_origin - replaces the identity in a redirected descriptor's statx, or that of its name
+ * in /proc, by the origin's; the time of birth is the Replica's and is removed. */
 static void statx_as_origin(int dirfd, const char *path, int flags, struct statx *out)
 {
     const unsigned known = STATX_TYPE | STATX_MODE;

@@ -48,9 +48,9 @@ FILE *_IO_fopen(const char *path, const char *mode)
     STREAM(path, mode, NEXT(_IO_fopen)(s.path, mode), NEXT(_IO_fopen)(path, mode))
 }
 
-/* A failed freopen() has closed the stream, so that there is no second try: look first
- * whether the path can be opened, and keep the Replica in the Pool. What is evicted in
- * between because memory is short is the one open that can fail here. */
+/* A failed freopen() has closed the stream, so a second try is impossible: check first that the
+ * path can be opened, and keep the Replica in the Pool. Only an eviction in between for lack of
+ * memory makes an open fail here. */
 static bool opens(struct redirect *s)
 {
     redirect_keep(s);

@@ -1,10 +1,10 @@
-/* streams.c - directory streams: opened, rewound and closed by libc, and read from the Catalog
- * where that has all names. A stream stays libc's own, unread, on its real descriptor.
+/* streams.c - directory streams: opened, rewound and closed by libc, and read from the Catalog if
+ * that has all names. A stream stays libc's own, unread, on its real descriptor.
  *
- * What is kept of a stream is found by its address and begins when it is opened or
- * rewound. Whether the Catalog answers is decided at the first use after that, for all
- * names up to the end, so that no name comes twice or not at all. The address is a hint:
- * before each name the descriptor has to be that of the directory. */
+ * The state of a stream is found by its address and begins when it is opened or rewound. The first
+ * use after that decides whether the Catalog answers, for all names up to the end, so that no name
+ * is repeated or missing. The address is a hint: before each name, the descriptor must be that of
+ * the directory. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -21,8 +21,8 @@ enum {
     WAYS = 8, /* addresses in one cache line */
 };
 
-/* Places in a stream, as telldir() returns them: the dots, and behind them those of the names in
- * the arena, counted from the first one. */
+/* Places in a stream, as telldir() returns them: the dots, then those of the names in the arena,
+ * counted from the first one. */
 enum { PLACE_SELF, PLACE_PARENT, PLACE_NAMES };
 
 struct stream {
@@ -44,7 +44,7 @@ static uint32_t bucket_of(uintptr_t address)
     return (uint32_t)((address >> 4) * 0x9e3779b97f4a7c15u >> 32) % BUCKETS;
 }
 
-/* find - what is kept of a stream, and where its address is; NULL: nothing. */
+/* find - returns the state of a stream, and the place of its address; NULL: none. */
 static struct stream *find(DIR *dir, _Atomic uintptr_t **address)
 {
     uintptr_t wanted = (uintptr_t)dir;
@@ -61,7 +61,7 @@ static struct stream *find(DIR *dir, _Atomic uintptr_t **address)
     return NULL;
 }
 
-/* forget - the stream is read from the origin from now on, or is closed. */
+/* forget - drops the state of a stream that is read from the origin from now on, or closed. */
 static void forget(DIR *dir)
 {
     _Atomic uintptr_t *address;
@@ -70,7 +70,7 @@ static void forget(DIR *dir)
         atomic_fetch_sub_explicit(&used, 1, memory_order_relaxed);
 }
 
-/* take - room for a stream that nobody else knows yet; NULL: there is none. */
+/* take - creates the state of a stream that no other thread knows yet; NULL: no room. */
 static struct stream *take(DIR *dir, const struct directory *at)
 {
     uint32_t bucket = bucket_of((uintptr_t)dir);
@@ -89,8 +89,8 @@ static struct stream *take(DIR *dir, const struct directory *at)
     return NULL;
 }
 
-/* begin - a stream that was opened or rewound may be answered from the Catalog. One that was
- * closed unseen may have had the same address. */
+/* begin - prepares an opened or rewound stream to be answered from the Catalog. One that was closed
+ * unseen may have had the same address. */
 static DIR *begin(DIR *dir)
 {
     const struct segments *seg = dir ? attach_for_serving() : NULL;
@@ -101,8 +101,8 @@ static DIR *begin(DIR *dir)
     return dir;
 }
 
-/* decide - the Catalog answers for the whole stream; a descriptor that has been read from
- * begins elsewhere. */
+/* decide - the Catalog answers for the whole stream; a descriptor that was read from begins
+ * elsewhere. */
 static bool decide(struct stream *s, int fd)
 {
     if (sys_call(SYS_lseek, fd, 0, SEEK_CUR, 0, 0) != 0 ||
@@ -113,7 +113,7 @@ static bool decide(struct stream *s, int fd)
     return true;
 }
 
-/* answered - what is kept of a stream that the Catalog answers for; NULL: libc reads it. */
+/* answered - returns the state of a stream that the Catalog answers for; NULL: libc reads it. */
 static struct stream *answered(DIR *dir)
 {
     _Atomic uintptr_t *address;
@@ -126,7 +126,7 @@ static struct stream *answered(DIR *dir)
     return NULL;
 }
 
-/* parent_inode - of "..", which need not be catalogued. */
+/* parent_inode - returns the inode of "..", which need not be catalogued. */
 static uint64_t parent_inode(const struct directory *at, int fd)
 {
     struct stat st;
@@ -149,7 +149,7 @@ static void describe(struct dirent *out, const char *name, size_t n, uint64_t in
     out->d_name[n] = 0;
 }
 
-/* put_name - writes the name at a place, and returns the next place; 0: there is none. */
+/* put_name - writes the name at a place, and returns the next place; 0: no such name. */
 static uint64_t put_name(const struct stream *s, int fd, uint64_t place,
                          struct dirent *out)
 {
@@ -172,9 +172,8 @@ static uint64_t put_name(const struct stream *s, int fd, uint64_t place,
     return next + PLACE_NAMES;
 }
 
-/* read_on - writes the next name; false: there is none, and `gone`: the descriptor leads to
- * something else by now, which libc is to read. Threads that share the stream get one
- * name each. */
+/* read_on - writes the next name; false: none, or `gone`: the descriptor leads elsewhere by now,
+ * and libc must read it. Threads that share the stream read one name each. */
 static bool read_on(struct stream *s, DIR *dir, struct dirent *out, bool *gone)
 {
     int fd = dirfd(dir);

@@ -1,5 +1,5 @@
-/* attach.c - finds the segments of the job at the first use, and those of its next agent
- * when the first has gone. */
+/* attach.c - finds the segments of the job at the first use, and those of its next agent when the
+ * first has ended. */
 #include "shim/names/attached.h"
 
 #include <errno.h>
@@ -20,22 +20,22 @@
 enum phase {
     PHASE_UNKNOWN = 0, /* not looked for yet */
     PHASE_OPENING,     /* one thread is looking; the others pass through */
-    PHASE_OPEN,        /* files are served, and what is changed is marked */
-    PHASE_EARLY,  /* there is no Catalog yet; what is changed is kept for its marks */
-    PHASE_LEFT,   /* what is changed is marked, for the others; nothing is served */
-    PHASE_NARROW, /* the same, but the segments are mapped when something is changed */
+    PHASE_OPEN,        /* files are served, and changes are marked */
+    PHASE_EARLY,       /* no Catalog yet; changes are stored for its marks */
+    PHASE_LEFT,        /* changes are marked, for other processes; nothing is served */
+    PHASE_NARROW,      /* the same, but the segments are mapped at the first change */
     PHASE_INERT,
 };
 
 enum { ADDRESS_PART = 8, TURNS_MAX = 10000, TRIES_MAX = 64 };
 
 static struct segments the_segments;
-static struct segments the_outline; /* until the Catalog of the first agent is there */
-static struct segments *_Atomic the_last; /* whose marks are read; NULL: none's yet */
+static struct segments the_outline; /* until the Catalog of the first agent exists */
+static struct segments *_Atomic the_last; /* whose marks are read; NULL: none yet */
 static _Atomic uint32_t the_phase;
 static _Atomic bool the_rights_changed; /* files are never served again */
 
-/* filtered - the configuration leaves programs of this name alone. */
+/* filtered - the configuration excludes programs of this name. */
 static bool filtered(const struct catalog *c)
 {
     const char *name = process_exe();
@@ -47,8 +47,8 @@ static bool filtered(const struct catalog *c)
     return false;
 }
 
-/* leaves_room - the segments take a small part of the address space where that is
- * limited: the program must find room for all that it would find it for without us. */
+/* leaves_room - the address space is unlimited, or the segments take a small part of it: the
+ * program must have room for all that it could map without us. */
 static bool leaves_room(const struct segments *seg)
 {
     SCRATCH(path);
@@ -67,9 +67,9 @@ static bool leaves_room(const struct segments *seg)
     return bytes <= limit.rlim_cur / ADDRESS_PART;
 }
 
-/* privileged - this process may read whatever the agent, which made the copies, may; or
- * else a Replica could give what the origin refuses. In another user namespace the group
- * of the run directory is the agent's. */
+/* privileged - this process may read all files that the agent, which made the copies, may:
+ * otherwise a Replica could serve a file that the origin refuses. In another user namespace the
+ * group of the run directory is the agent's. */
 static bool privileged(struct segments *seg)
 {
     const struct rights *agents = &seg->requests->agent;
@@ -92,8 +92,8 @@ static bool run_is_ours(struct segments *seg)
            (st.st_mode & 0077) == 0;
 }
 
-/* take_on - makes these segments those of this process, and returns its phase: `serving`,
- * where it may be served. */
+/* take_on - adopts these segments for this process, and returns its phase: `serving` if it may be
+ * served. */
 static enum phase take_on(struct segments *seg, bool serves, enum phase serving)
 {
     bool served = serves && privileged(seg) && !filtered(seg->catalog);
@@ -103,7 +103,7 @@ static enum phase take_on(struct segments *seg, bool serves, enum phase serving)
     return served ? serving : PHASE_LEFT;
 }
 
-/* map_outline - maps what stands in for the Catalog until there is one. */
+/* map_outline - maps the segments that replace the Catalog until it exists. */
 static bool map_outline(struct segments *seg, const struct segments *from)
 {
     memcpy(seg->run, from->run, from->run_bytes + 1);
@@ -112,8 +112,8 @@ static bool map_outline(struct segments *seg, const struct segments *from)
     return segments_map_outline(seg);
 }
 
-/* map_segments - maps what is in the run directory, and returns the phase of the process. What
- * lacks a descriptor or memory now may have it when something is changed. */
+/* map_segments - maps the segments of the run directory, and returns the phase of the process. A
+ * missing descriptor or missing memory may be available at the first change. */
 static enum phase map_segments(struct segments *seg, bool serves)
 {
     if (segments_map(seg)) {
@@ -142,7 +142,7 @@ static enum phase open_run(struct segments *seg)
     return leaves_room(seg) ? map_segments(seg, true) : PHASE_NARROW;
 }
 
-/* open_once - the first caller looks; before libc has an environment, none does. */
+/* open_once - opens the run at the first call, but not before libc has an environment. */
 static enum phase open_once(void)
 {
     uint32_t expected = PHASE_UNKNOWN;
@@ -154,22 +154,22 @@ static enum phase open_once(void)
     return found;
 }
 
-/* phase_now - where this process stands, after a first look. */
+/* phase_now - returns the phase of this process, after a first look. */
 static inline enum phase phase_now(void)
 {
     enum phase phase = atomic_load_explicit(&the_phase, memory_order_acquire);
     return __builtin_expect(phase != PHASE_UNKNOWN, 1) ? phase : open_once();
 }
 
-/* invalidate_earlier - what was opened or mapped before there was this agent. */
+/* invalidate_earlier - marks the files that were opened or mapped before this agent existed. */
 static void invalidate_earlier(const struct segments *seg)
 {
     invalidate_inherited(seg);
     invalidate_mapped(seg);
 }
 
-/* widen - maps the segments after all, because something is about to be changed that
- * other processes must not read any more. */
+/* widen - maps the segments after all, because a file is about to be changed that other processes
+ * must not read any more. */
 static enum phase widen(void)
 {
     uint32_t expected = PHASE_NARROW;
@@ -183,8 +183,8 @@ static enum phase widen(void)
     return found;
 }
 
-/* late_phase - maps the Catalog, and returns the phase of the process. What lacks a
- * descriptor now may have it at a later call. */
+/* late_phase - maps the Catalog, and returns the phase of the process. A missing descriptor may be
+ * available at a later call. */
 static enum phase late_phase(struct segments *seg)
 {
     static _Atomic uint32_t tries;
@@ -197,9 +197,9 @@ static enum phase late_phase(struct segments *seg)
     return found;
 }
 
-/* attach_late - attaches to the Catalog that has been published since this process began.
- * Threads that change something meanwhile go on with the outline. What the process has open
- * for writing is marked again: not all of it was opened by calls that were seen. */
+/* attach_late - attaches to the Catalog that has been published since this process began. Threads
+ * that change files meanwhile continue with the outline. Files that the process has open for
+ * writing are marked again: not all were opened by observed calls. */
 static enum phase attach_late(void)
 {
     uint32_t expected = PHASE_EARLY;
@@ -216,8 +216,8 @@ static enum phase attach_late(void)
     return phase_now();
 }
 
-/* phase_early - the same as phase_now(), where that is not PHASE_OPEN: one look at a word
- * tells whether there is a Catalog by now. */
+/* phase_early - does the same as phase_now(), if that is not PHASE_OPEN: one read of a word shows
+ * whether the Catalog exists by now. */
 static enum phase phase_early(enum phase phase)
 {
     return phase == PHASE_EARLY && segments_catalog(&the_outline) == CATALOG_SERVED
@@ -225,8 +225,8 @@ static enum phase phase_early(enum phase phase)
                : phase;
 }
 
-/* settle - gives the process its slot. A child may have been made with other rights than
- * its parent has, by clone() in a user namespace of its own. */
+/* settle - assigns the process its slot. A child may have been created with other rights than its
+ * parent, by clone() in a user namespace of its own. */
 static void settle(const struct segments *seg, enum phase phase)
 {
     bool began = process_enter(seg->counters);
@@ -237,8 +237,8 @@ static void settle(const struct segments *seg, enum phase phase)
         detach();
 }
 
-/* attach_for_serving - what every wrapper that serves or answers asks first: the segments,
- * or NULL to pass through. The process has its slot in the counters when this returns. */
+/* attach_for_serving - returns the segments for a wrapper that serves or answers, or NULL to pass
+ * through: each calls it first. The process has its slot in the counters when this returns. */
 const struct segments *attach_for_serving(void)
 {
     enum phase phase = phase_now();
@@ -258,8 +258,8 @@ static void forget(struct segments *seg)
     sys_call(SYS_munmap, (long)seg, sizeof(*seg), 0, 0, 0);
 }
 
-/* find_next - the segments of the agent that has come since, in memory of their own:
- * other threads may be using the earlier ones. NULL: there is none, or not yet. */
+/* find_next - maps the segments of the next agent, in memory of their own: other threads may be
+ * using the earlier ones. NULL: no next agent, or not yet. */
 static struct segments *find_next(struct segments *last)
 {
     struct stat st;
@@ -281,16 +281,16 @@ static struct segments *find_next(struct segments *last)
     return NULL;
 }
 
-/* outlived - marks in these segments are not read any more, or there is a Catalog that has
- * them by now. */
+/* outlived - marks in these segments are not read any more, or the Catalog has them by now. */
 static bool outlived(const struct segments *seg)
 {
     return __builtin_expect(segments_superseded(seg), 0) ||
            (seg->changes && segments_catalog(seg) != CATALOG_NONE);
 }
 
-/* succeed - marks where they are read, since the agent of the last segments has gone, or has a
- * Catalog. What is open for writing by now is marked at once: it may have been opened before. */
+/* succeed - switches to the segments whose marks are read, because the agent of the last ones has
+ * ended, or has a Catalog. Files open for writing are marked at once: they may have been opened
+ * before. */
 static const struct segments *succeed(struct segments *last)
 {
     struct segments *next = find_next(last);
@@ -306,8 +306,8 @@ static const struct segments *succeed(struct segments *last)
     return next;
 }
 
-/* attach_for_marking - the same for wrappers that mark what changes: this goes on where
- * nothing is served any more, since other processes are. */
+/* attach_for_marking - does the same for wrappers that mark changes: this continues when this
+ * process is not served any more, because other processes are. */
 const struct segments *attach_for_marking(void)
 {
     enum phase phase = phase_now();
@@ -325,8 +325,8 @@ const struct segments *attach_for_marking(void)
     return __builtin_expect(outlived(seg), 0) ? succeed(seg) : seg;
 }
 
-/* detach - serves nothing from now on, for good; a child that borrows its parent's
- * memory must not decide that for the parent. */
+/* detach - ends serving for good; a child that borrows its parent's memory must not decide that for
+ * the parent. */
 void detach(void)
 {
     uint32_t expected = PHASE_OPEN;
@@ -338,7 +338,7 @@ void detach(void)
         atomic_compare_exchange_strong(&the_phase, &expected, PHASE_LEFT);
 }
 
-/* attached_segments - the segments of this process, whether files are served from them or
+/* attached_segments - returns the segments of this process, whether files are served from them or
  * not; NULL: it has none. */
 const struct segments *attached_segments(void)
 {

@@ -1,4 +1,4 @@
-/* attached.h - which segments this process serves from, and in which it marks. */
+/* attached.h - the segments from which this process serves, and those in which it marks. */
 #ifndef MONARCH_ATTACH_H
 #define MONARCH_ATTACH_H
 

@@ -1,4 +1,4 @@
-/* identity.c - from a descriptor or name of a Replica back to the origin's File. */
+/* identity.c - finds the origin's File of a descriptor or name of a Replica. */
 #include "shim/names/identity.h"
 
 #include <errno.h>
@@ -20,8 +20,8 @@ static void set_time(struct timespec *out, int64_t ns)
     out->tv_nsec = rest < 0 ? rest + second : rest;
 }
 
-/* identity_stat - fills in what the origin's own lstat said; st_blocks stays when the
- * Catalog does not hold it. */
+/* identity_stat - fills in the origin's own lstat(); st_blocks stays if the Catalog does not hold
+ * it. */
 void identity_stat(const struct index *ix, const struct entry *e, struct stat *out)
 {
     const struct attr *a = index_attr(ix, e);
@@ -40,7 +40,7 @@ void identity_stat(const struct index *ix, const struct entry *e, struct stat *o
     set_time(&out->st_ctim, e->ctime_ns);
 }
 
-/* root_of - the root in whose range a File's number lies. */
+/* root_of - returns the root in whose range a File's number lies. */
 static uint32_t root_of(const struct catalog *c, uint64_t file)
 {
     uint32_t best = NONE32;
@@ -52,8 +52,8 @@ static uint32_t root_of(const struct catalog *c, uint64_t file)
 }
 
 /* resembles - a Replica, known by its mode, has its File's size and, as far as the Tier's file
- * system keeps it, its time. Where Replicas were removed behind the agent's back, a disk
- * gives their inodes to files of the program: those must not be taken for them. */
+ * system keeps it, its time. If Replicas were removed behind the agent's back, files of the program
+ * may have their inodes on a disk: those must not be taken for Replicas. */
 static bool resembles(const struct stat *st, const struct entry *e)
 {
     struct timespec mtime;
@@ -63,8 +63,8 @@ static bool resembles(const struct stat *st, const struct entry *e)
            apart <= COARSE_SECONDS;
 }
 
-/* identity_inode - the File whose Replica has had this inode, whatever it looks like now;
- * false: it is none that the agent knows. */
+/* identity_inode - finds the File whose Replica has had this inode, whatever it looks like now;
+ * false: none that the agent knows. */
 bool identity_inode(const struct segments *seg, const struct stat *st, uint64_t *file)
 {
     const struct catalog *c = seg->catalog;
@@ -80,7 +80,7 @@ bool identity_inode(const struct segments *seg, const struct stat *st, uint64_t 
     return false;
 }
 
-/* known_to - true when these segments know it. */
+/* known_to - the stat is that of a Replica in these segments. */
 static bool known_to(const struct segments *seg, const struct stat *st,
                      struct identity *id)
 {
@@ -99,8 +99,8 @@ static bool known_to(const struct segments *seg, const struct stat *st,
     return resembles(st, id->entry);
 }
 
-/* identity_of - true when what a real fstat() has said is a Replica of ours, perhaps of an
- * earlier agent: its File's number means nothing to this one. */
+/* identity_of - a real fstat() has returned a Replica of ours, perhaps of an earlier agent: its
+ * File's number means nothing to this one. */
 bool identity_of(const struct segments *seg, const struct stat *st, struct identity *id)
 {
     for (const struct segments *at = seg; at; at = at->before) {
@@ -113,15 +113,15 @@ bool identity_of(const struct segments *seg, const struct stat *st, struct ident
     return false;
 }
 
-/* identity_path - the absolute path of the File at the origin. */
+/* identity_path - writes the absolute path of the File at the origin. */
 bool identity_path(const struct identity *id, char out[PATH_BYTES_MAX])
 {
     return catalog_path(id->seg->catalog, id->root, id->entry, out, PATH_BYTES_MAX) > 0;
 }
 
-/* identity_is - the file that a descriptor leads to is the File, and no new one that has got
- * its inode number: the time of birth shows it, where the file system keeps one;
- * else that no name of the File was seen to go. */
+/* identity_is - a descriptor leads to the File, not to a new file with its inode number: shown by
+ * the time of birth, if the file system keeps one, else by the File's names, if none is known to be
+ * removed. */
 bool identity_is(const struct identity *id, int fd)
 {
     struct stat now;
@@ -141,8 +141,8 @@ static bool is_link(const struct index *ix, const struct entry *e)
     return S_ISLNK(index_attr(ix, e)->mode);
 }
 
-/* hold_name - opens nothing, but holds what has the path of this Entry now: a descriptor
- * of the File, and that path, or IDENTITY_GONE where it has lost this name. */
+/* hold_name - returns an O_PATH descriptor of the File by the path of this Entry, and that path;
+ * IDENTITY_GONE: the File has lost this name. */
 static int hold_name(const struct identity *id, const struct entry *name, char *path)
 {
     struct identity named = *id;
@@ -165,15 +165,15 @@ static bool names(const struct identity *id, const struct entry *e)
     return e->file == id->entry->file && S_ISREG(index_attr(id->ix, e)->mode);
 }
 
-/* leads_to - the Entry is a link to the File: several may lead to one that has no name in
- * the dataset, whose Entry has the path of one of them. */
+/* leads_to - the Entry is a link to the File. A File without a name in the dataset may have
+ * several, and its Entry has the path of one of them. */
 static bool leads_to(const struct identity *id, const struct entry *e)
 {
     return is_link(id->ix, e) && e->target < id->ix->entry_count &&
            names(id, index_entry(id->ix, e->target));
 }
 
-/* hold_in - the same by any name that one root has for the File. */
+/* hold_in - does the same by any name that one root has for the File. */
 static int hold_in(const struct identity *id, char *path)
 {
     int fd = hold_name(id, id->entry, path);
@@ -189,8 +189,8 @@ static int hold_in(const struct identity *id, char *path)
     return fd;
 }
 
-/* hold_at - the same by any name that the Catalog has for the File: names of one File in
- * several roots are counted to the first of these. */
+/* hold_at - does the same by any name that the Catalog has for the File: names of one File in
+ * several roots belong to the first of these. */
 static int hold_at(const struct identity *id, char *path)
 {
     const struct catalog *c = id->seg->catalog;
@@ -215,7 +215,7 @@ static int hold(const struct identity *id)
     return path ? hold_at(id, path) : IDENTITY_GONE;
 }
 
-/* find_origin - a path of the File at the origin, if it still has one of its names. */
+/* find_origin - writes a path of the File at the origin, if it still has one of its names. */
 static bool find_origin(const struct identity *id, char *out)
 {
     int fd = hold_at(id, out);
@@ -224,8 +224,8 @@ static bool find_origin(const struct identity *id, char *out)
     return fd >= 0;
 }
 
-/* freed - the inode number of a File that is not there any more is that of other files, or
- * may become that: its last name was seen to go, or a new file has its name. */
+/* freed - the inode number of a File that no longer exists is that of other files, or may become
+ * that: its last name was removed, or a new file has its name. */
 static bool freed(const struct identity *id)
 {
     SCRATCH(path);
@@ -238,7 +238,7 @@ static bool freed(const struct identity *id)
            now.st_dev == index_attr(id->ix, id->entry)->dev;
 }
 
-/* take_changes - what a marked File's inode says now; size and blocks stay those of the
+/* take_changes - fills in the current metadata of a marked File; size and blocks stay those of the
  * bytes that the descriptor reads. */
 static void take_changes(const struct identity *id, const struct stat *replica,
                          struct stat *out)
@@ -261,7 +261,7 @@ static void take_changes(const struct identity *id, const struct stat *replica,
     sys_close(fd);
 }
 
-/* identity_describe - what fstat() of a redirected descriptor says. */
+/* identity_describe - fills in the fstat() of a redirected descriptor. */
 void identity_describe(const struct identity *id, struct stat *out)
 {
     const struct stat replica = *out;
@@ -271,9 +271,9 @@ void identity_describe(const struct identity *id, struct stat *out)
         take_changes(id, &replica, out);
 }
 
-/* identity_origin_of_fd - the origin's path behind a redirected descriptor; false as well
- * when that path is not the File's any more: what is done to the descriptor then stays
- * with the Replica, which is not served again. */
+/* identity_origin_of_fd - writes the origin's path of a redirected descriptor; false also if that
+ * path is no longer the File's: calls on the descriptor then affect only the Replica, which is not
+ * served again. */
 bool identity_origin_of_fd(const struct segments *seg, int fd, char out[PATH_BYTES_MAX],
                            uint64_t *file)
 {
@@ -286,8 +286,8 @@ bool identity_origin_of_fd(const struct segments *seg, int fd, char out[PATH_BYT
     return true;
 }
 
-/* identity_origin_of_path - the origin's path behind a name that leads to a Replica,
- * such as /proc/self/fd/3. */
+/* identity_origin_of_path - writes the origin's path of a name that leads to a Replica, such as
+ * /proc/self/fd/3. */
 bool identity_origin_of_path(const struct segments *seg, int dirfd, const char *path,
                              char out[PATH_BYTES_MAX], uint64_t *file)
 {
@@ -299,10 +299,9 @@ bool identity_origin_of_path(const struct segments *seg, int dirfd, const char *
     return find_origin(&id, out);
 }
 
-/* identity_bears - what this descriptor leads to has the name of the File's Replica. Where
- * Replicas were removed behind the agent's back, a disk gives their inodes to files of the
- * program, perhaps to copies of the same Files: no change of those may reach
- * the origin. */
+/* identity_bears - the target of this descriptor has the name of the File's Replica. If Replicas
+ * were removed behind the agent's back, files of the program, perhaps copies of the same Files, may
+ * have their inodes on a disk: no change of those may reach the origin. */
 bool identity_bears(int fd, const struct identity *id)
 {
     static const char gone[] = " (deleted)";
@@ -322,8 +321,8 @@ bool identity_bears(int fd, const struct identity *id)
            memcmp(path + n - REPLICA_NAME_BYTES, own, REPLICA_NAME_BYTES) == 0;
 }
 
-/* identity_hold - a descriptor that stands for the origin's file behind the Replica that
- * `fd` leads to, and opens nothing. IDENTITY_OTHER leaves `file` as it is. */
+/* identity_hold - returns an O_PATH descriptor of the origin's file behind the Replica that `fd`
+ * leads to. IDENTITY_OTHER leaves `file` unchanged. */
 int identity_hold(const struct segments *seg, int fd, const struct stat *st,
                   uint64_t *file)
 {
@@ -334,9 +333,9 @@ int identity_hold(const struct segments *seg, int fd, const struct stat *st,
     return hold(&id);
 }
 
-/* identity_hold_path - the same for what a path leads to, if that is by a descriptor's
- * name in /proc. By its name in the Tier a Replica is a file of Monarch's, not the
- * origin's: a program that clears a scratch directory must not clear the dataset. */
+/* identity_hold_path - does the same for the target of a path through a descriptor's name in /proc.
+ * By its name in the Tier, a Replica is Monarch's file, not the origin's: a program that clears a
+ * scratch directory must not clear the dataset. */
 int identity_hold_path(const struct segments *seg, int dirfd, const char *path,
                        const struct stat *st, uint64_t *file)
 {
@@ -368,13 +367,13 @@ bool identity_named(const struct segments *seg, int dirfd, const char *path)
     return held != IDENTITY_OTHER;
 }
 
-/* identity_error - the errno of a change that a Replica prevents. */
+/* identity_error - returns the errno of a change that a Replica prevents. */
 int identity_error(int held)
 {
     return held == IDENTITY_TIER ? EROFS : ESTALE;
 }
 
-/* identity_hold_fd - the same as identity_hold() for a redirected descriptor. */
+/* identity_hold_fd - does the same as identity_hold() for a redirected descriptor. */
 int identity_hold_fd(const struct segments *seg, int fd)
 {
     struct stat st;

@@ -1,4 +1,4 @@
-/* identity.h - redirected descriptors are known by (device, inode), never by a table. */
+/* identity.h - identifies redirected descriptors by (device, inode), never by a table. */
 #ifndef MONARCH_IDENTITY_H
 #define MONARCH_IDENTITY_H
 
@@ -14,8 +14,8 @@ struct identity {               /* the File whose Replica a descriptor leads to 
     uint64_t file; /* number in the job */
 };
 
-/* All Replicas have this mode: what has another is none, whatever the segments say. They
- * need not be mapped for it, where the address space is narrow. */
+/* All Replicas have this mode: a file with another is none, whatever the segments say. They need
+ * not be mapped to see that, if the address space is small. */
 #define IDENTITY_MODE (S_IFREG | 0400)
 
 bool identity_of(const struct segments *seg, const struct stat *st,
@@ -35,7 +35,7 @@ bool identity_inode(const struct segments *seg, const struct stat *st, uint64_t 
 enum {
     IDENTITY_OTHER = -1, /* not a Replica */
     IDENTITY_GONE = -2,  /* a Replica of a File that has lost its names */
-    IDENTITY_TIER = -3,  /* a Replica by its own name, which is not to be changed */
+    IDENTITY_TIER = -3,  /* a Replica by its own name, which must not be changed */
 };
 
 int identity_hold(const struct segments *seg, int fd, const struct stat *st,

@@ -1,5 +1,5 @@
-/* inherited.c - marks what this process can write to without an open that it was seen to
- * do: descriptors that it was given, and mappings made before there was an agent. */
+/* inherited.c - marks files that this process can write to without an observed open: by descriptors
+ * that it was given, and by mappings made before the agent existed. */
 #include <fcntl.h>
 #include <sys/sysmacros.h>
 
@@ -7,7 +7,7 @@
 #include "shim/base/sys.h"
 #include "shim/names/invalidate.h"
 
-/* writable - true for a descriptor of a regular file that can be written by it. */
+/* writable - the descriptor is that of a regular file, open for writing. */
 static bool writable(int fd, struct stat *st)
 {
     long flags = sys_call(SYS_fcntl, fd, F_GETFL, 0, 0, 0);
@@ -15,8 +15,8 @@ static bool writable(int fd, struct stat *st)
            object_of(fd, st) && S_ISREG(st->st_mode);
 }
 
-/* invalidate_if_writable - a descriptor that this process has not opened itself; `seg` may
- * be NULL. False: nothing can be written by it. */
+/* invalidate_if_writable - marks the file of a descriptor that this process has not opened itself;
+ * `seg` may be NULL. False: nothing can be written by it. */
 bool invalidate_if_writable(const struct segments *seg, int fd)
 {
     struct stat st;
@@ -35,7 +35,7 @@ struct name_record { /* struct linux_dirent64, getdents64(2) */
     char name[];
 };
 
-/* invalidate_listed - the descriptors that a piece of /proc/self/fd names. */
+/* invalidate_listed - marks by the descriptors that a piece of /proc/self/fd names. */
 static bool invalidate_listed(const struct segments *seg, const char *piece, long n,
                               int own)
 {
@@ -52,8 +52,8 @@ static bool invalidate_listed(const struct segments *seg, const char *piece, lon
     return found;
 }
 
-/* invalidate_inherited - marks what this process was given open for writing: its output
- * may go to a file of a dataset. Without /proc, the low descriptors must do. `seg` may be
+/* invalidate_inherited - marks the files that this process was given open for writing: its output
+ * may go to a file of a dataset. Without /proc, only low descriptors are checked. `seg` may be
  * NULL. False: nothing can be written by those. */
 bool invalidate_inherited(const struct segments *seg)
 {
@@ -86,14 +86,14 @@ struct mapping {
     uint64_t major, minor, ino;
 };
 
-/* digit - the value of a lower-case hexadecimal digit. */
+/* digit - returns the value of a lower-case hexadecimal digit. */
 static unsigned digit(char c)
 {
     return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10);
 }
 
-/* mark_mapped - a File that the line names is written to without any call, perhaps after
- * mprotect(). Where devices are anonymous, as on btrfs, the line has another one than stat has. */
+/* mark_mapped - marks a File that the line names: it is written to without any call, perhaps after
+ * mprotect(). If devices are anonymous, as on btrfs, the line has another one than stat(). */
 static void mark_mapped(const struct segments *seg, const struct mapping *m)
 {
     if (!m->shared || !m->ino)
@@ -105,7 +105,7 @@ static void mark_mapped(const struct segments *seg, const struct mapping *m)
     }
 }
 
-/* read_mapping - takes in the next character of a line. */
+/* read_mapping - parses the next character of a line. */
 static void read_mapping(struct mapping *m, char c)
 {
     if (c == ' ' && m->field < MAPPING_PATH) {
@@ -126,8 +126,8 @@ static void read_mapping(struct mapping *m, char c)
     }
 }
 
-/* invalidate_mapped - marks what this process has mapped to write to: the descriptor may be
- * closed. */
+/* invalidate_mapped - marks the files that this process has mapped to write to: the descriptors may
+ * be closed. */
 void invalidate_mapped(const struct segments *seg)
 {
     SCRATCH(piece);

@@ -31,7 +31,7 @@ static void mark_number(const struct segments *seg, uint64_t number, uint8_t bit
         set(seg, &seg->flags->written[number], bits);
 }
 
-/* mark_root - marks a whole root: it passes through from now on. */
+/* mark_root - marks a whole root: it is read from the origin from now on. */
 void mark_root(const struct segments *seg, uint32_t root, uint8_t bits)
 {
     set(seg, &seg->flags->roots[root], bits);
