@@ -1,8 +1,8 @@
 /* cause.c - counts the opens below a root that the origin answers, by their cause.
  *
- * What counts is an open of a regular file that has succeeded, so that this is called after
- * it. Where the open was not looked up, its path is routed once more: such opens are rare,
- * and those that fail or are of directories cost nothing. */
+ * Only successful opens of regular files count, so this is called after the open. If the open was
+ * not looked up, its path is routed once more: such opens are rare, and those that fail or are of
+ * directories cost nothing. */
 #include <errno.h>
 #include <sys/stat.h>
 
@@ -12,7 +12,7 @@
 #include "shim/serving/large_reads.h"
 #include "shim/serving/redirects.h"
 
-/* refused_link - the cause of an open whose path passes a link that is not followed;
+/* refused_link - returns the cause of an open whose path passes a link that is not followed;
  * CAUSE_NONE: it passes none. */
 static int refused_link(const struct root *root, const struct route *r)
 {
@@ -29,7 +29,7 @@ static int refused_link(const struct root *root, const struct route *r)
     return CAUSE_NONE;
 }
 
-/* unlisted - why a file below a root is not in its index. */
+/* unlisted - returns why a file below a root is not in its index. */
 static int unlisted(const struct route *r, int fd)
 {
     if (object_birth(fd, NULL, r->ix->scanned_ns) != BIRTH_BEFORE)
@@ -37,7 +37,7 @@ static int unlisted(const struct route *r, int fd)
     return COUNTER_origin_unlisted;
 }
 
-/* of_route - the cause by what the path has led to; `served`: opens of this process are
+/* of_route - returns the cause by the target of the path; `served`: opens of this process are
  * looked up. */
 static int of_route(const struct segments *seg, const struct route *r, enum where where,
                     bool served, int fd)
@@ -63,7 +63,7 @@ static int of_route(const struct segments *seg, const struct route *r, enum wher
     return names ? COUNTER_origin_names : COUNTER_origin_how;
 }
 
-/* seek - the cause of an open that was not looked up. */
+/* seek - returns the cause of an open that was not looked up. */
 static int seek(const struct redirect *s, int dirfd, const char *path, int fd)
 {
     const struct segments *seg = s->seg;
@@ -78,7 +78,7 @@ static int seek(const struct redirect *s, int dirfd, const char *path, int fd)
     return of_route(seg, &r, where, attach_for_serving() != NULL, fd);
 }
 
-/* redirect_count - counts what the origin has answered: `fd` is what the open gave. */
+/* redirect_count - counts an open that the origin has answered: `fd` is its result. */
 void redirect_count(struct redirect *s, int dirfd, const char *path, int fd)
 {
     struct stat st;

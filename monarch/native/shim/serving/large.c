@@ -1,9 +1,9 @@
 /* large.c - serves reads of a large File, which the program has opened at the origin, from
  * a Replica that may still fill.
  *
- * Nothing is kept between two reads but hints: what the descriptor leads to is asked of the
- * kernel for each, the Replica is opened by its path, and after the bytes were read it must
- * still be the one that was looked up, and the File not written to.
+ * Only hints are kept between two reads: for each, the kernel reports the target of the descriptor,
+ * the Replica is opened by its path, and after the bytes were read it must still be the one that
+ * was looked up, and the File not written to.
  */
 #include "shim/serving/large_replica.h"
 #include "shim/serving/read_through.h"
@@ -29,7 +29,7 @@ enum {
 
 enum {
     ASKED_READS = 256,
-    /* of statx(2): what is compared with the Catalog */
+    /* of statx(2): fields that are compared with the Catalog */
     STATX_COMPARED = STATX_TYPE | STATX_INO | STATX_SIZE | STATX_MTIME | STATX_CTIME,
 };
 
@@ -45,13 +45,13 @@ atomic_bool large_opened;
 /* By number of the descriptor: the File that was opened by its path, plus 1. */
 static _Atomic uint32_t noted[DESCRIPTORS_MAX];
 
-/* By number, too: when the client of the origin was last asked for its attributes. */
+/* By number, too: the last time that the client of the origin was asked for its attributes. */
 static struct asked {
     uint64_t beat_ns;
     uint32_t reads; /* since then */
 } asked[DESCRIPTORS_MAX];
 
-/* By number, too: what no call has done yet with an open that was counted, UNUSED and UNMAPPED. */
+/* By number, too: uses that a counted open has not had yet, UNUSED and UNMAPPED. */
 static _Atomic uint8_t awaited[DESCRIPTORS_MAX];
 
 static void remember(int fd, uint8_t what)
@@ -59,7 +59,7 @@ static void remember(int fd, uint8_t what)
     atomic_store_explicit(&large_descriptors[fd], what, memory_order_relaxed);
 }
 
-/* large_note - this File was opened at the origin. */
+/* large_note - stores that this File was opened at the origin. */
 void large_note(int fd, uint64_t file)
 {
     if (fd < 0 || fd >= DESCRIPTORS_MAX)
@@ -71,8 +71,8 @@ void large_note(int fd, uint64_t file)
     atomic_store_explicit(&large_opened, true, memory_order_relaxed);
 }
 
-/* large_expect - the open was counted: its first use is counted, too. One that has none is read
- * where no hook is, such as by a stream, or not at all. */
+/* large_expect - has the first use of a counted open counted, too. An open without one is read
+ * outside of the hooks, such as by a stream, or not at all. */
 void large_expect(int fd)
 {
     if (fd >= 0 && fd < DESCRIPTORS_MAX)
@@ -87,7 +87,7 @@ static void count_first(int fd, uint8_t use, enum counter counter)
         count(counter, 1);
 }
 
-/* large_mapped - a descriptor that large_find() knows is mapped. */
+/* large_mapped - counts the mapping of a descriptor that large_find() knows. */
 void large_mapped(int fd)
 {
     count_first(fd, UNMAPPED, COUNTER_blocks_mapped);
@@ -98,7 +98,7 @@ static bool time_is(const struct timespec *t, int64_t ns)
     return t->tv_sec * 1000000000ll + t->tv_nsec == ns;
 }
 
-/* is_entry - the origin's file is what the Catalog says. */
+/* is_entry - the origin's file matches the Catalog. */
 static bool is_entry(const struct stat *st, const struct index *ix,
                      const struct entry *e)
 {
@@ -107,8 +107,8 @@ static bool is_entry(const struct stat *st, const struct index *ix,
            time_is(&st->st_mtim, e->mtime_ns) && time_is(&st->st_ctim, e->ctime_ns);
 }
 
-/* take - the File of a root by its number there; false: it is not what `st` tells of, or
- * must not be served. */
+/* take - finds the File of a root by its number there; false: it does not match `st`, or must not
+ * be served. */
 static bool take(struct large *l, uint32_t root, uint32_t number, const struct stat *st)
 {
     const struct root *at = &l->seg->catalog->roots[root];
@@ -125,7 +125,7 @@ static bool take(struct large *l, uint32_t root, uint32_t number, const struct s
            !mark_seen(l->seg, root, l->ix, l->entry);
 }
 
-/* find_noted - the File that was opened by its path under this number. */
+/* find_noted - finds the File that was opened by its path under this number. */
 static bool find_noted(struct large *l, int fd, const struct stat *st)
 {
     uint32_t file = atomic_load_explicit(&noted[fd], memory_order_relaxed) - 1,
@@ -137,8 +137,8 @@ static bool find_noted(struct large *l, int fd, const struct stat *st)
     return found;
 }
 
-/* find_known - the File with this inode, of a descriptor that came in another way. Where
- * inode numbers change, they prove nothing. */
+/* find_known - finds the File with this inode, for a descriptor that was received in another way.
+ * Unstable inode numbers prove nothing. */
 static bool find_known(struct large *l, const struct stat *st)
 {
     const struct catalog *c = l->seg->catalog;
@@ -162,8 +162,8 @@ static bool readable(int fd)
            !(flags & (O_DIRECT | O_PATH));
 }
 
-/* is_due - the client of the origin is to be asked again whether the File has changed: after
- * a second by the heartbeat of the agent, which costs no system call, or some reads. */
+/* is_due - the client of the origin must be asked again whether the File has changed: after a
+ * second by the agent's heartbeat, which costs no system call, or after some reads. */
 static bool is_due(const struct segments *seg, int fd)
 {
     uint64_t beat = atomic_load_explicit(
@@ -175,9 +175,9 @@ static bool is_due(const struct segments *seg, int fd)
     return true;
 }
 
-/* stat_of - what the descriptor leads to, by the kernel's own knowledge. What the file is,
- * that is always exact; how it is, a network file system may have to ask its server, which
- * it does once in a while as it would for the program. */
+/* stat_of - fills in the metadata of the descriptor's target, as the kernel knows it. The identity
+ * is always exact; for the rest, a network file system may have to ask its server, which it does
+ * once in a while as it would for the program. */
 static bool stat_of(const struct segments *seg, int fd, struct stat *out)
 {
     struct statx st;
@@ -196,7 +196,7 @@ static bool stat_of(const struct segments *seg, int fd, struct stat *out)
     return true;
 }
 
-/* large_find - the large File that a descriptor leads to; false: it is none, or its bytes are
+/* large_find - finds the large File that a descriptor leads to; false: it is none, or its bytes are
  * the origin's. */
 bool large_find(int fd, struct large *out)
 {
@@ -224,8 +224,8 @@ static bool read_replica(const struct large *l, const struct replica *r,
     return got == (long)n && replica_still(l, r);
 }
 
-/* serve_piece - false: the origin must answer. What was given up or became READY while it
- * was read is looked for once more. */
+/* serve_piece - serves a piece; false: the origin must answer. One that was given up or became
+ * READY while it was read is looked up again. */
 static bool serve_piece(const struct large *l, const struct iovec *pieces, int count,
                         uint64_t at, uint64_t n)
 {
@@ -245,7 +245,7 @@ static bool serve_piece(const struct large *l, const struct iovec *pieces, int c
 
 /* ---- one read ------------------------------------------------------------------------ */
 
-/* piece_bytes - of a range: a piece ends with its Extent. */
+/* piece_bytes - returns the bytes of the next piece of a range: a piece ends with its Extent. */
 static uint64_t piece_bytes(uint64_t at, uint64_t n)
 {
     uint64_t room = EXTENT_BYTES - at % EXTENT_BYTES;
@@ -253,8 +253,7 @@ static uint64_t piece_bytes(uint64_t at, uint64_t n)
     return n < room ? n : room;
 }
 
-/* serve - what of a range within the File a Replica gives: pieces in turn, of which those
- * behind the first are requested at once. */
+/* serve - serves a range within the File from a Replica, by pieces; returns the served bytes. */
 static uint64_t serve(const struct large *l, const struct iovec *pieces, int count,
                       uint64_t at, uint64_t n)
 {
@@ -271,7 +270,7 @@ static uint64_t serve(const struct large *l, const struct iovec *pieces, int cou
     return done;
 }
 
-/* total_of - the bytes that a call asks for; 0: nothing, or what the kernel judges. */
+/* total_of - returns the bytes that a call requests; 0: none, or it is left to the kernel. */
 static uint64_t total_of(const struct iovec *pieces, int count)
 {
     uint64_t sum = 0;
@@ -291,7 +290,7 @@ static void counted_read(uint64_t n, uint64_t served)
         count(COUNTER_bytes_read_origin, n - served);
 }
 
-/* read_rest - what no Replica has, by the origin's own read. */
+/* read_rest - reads the bytes that no Replica has from the origin. */
 static long read_rest(int fd, const struct iovec *pieces, int count, uint64_t at,
                       uint64_t n, uint64_t served)
 {
@@ -301,8 +300,8 @@ static long read_rest(int fd, const struct iovec *pieces, int count, uint64_t at
                     (long)(n - served), (long)(at + served), 0);
 }
 
-/* serve_shared - a read at the offset of the descriptor, which others may share: the range
- * is claimed by one step of it, and what is too much is given back. */
+/* serve_shared - serves a read at the offset of the descriptor, which others may share: one step of
+ * it claims the range, and another returns the excess. */
 static bool serve_shared(int fd, const struct large *l, const struct iovec *pieces,
                          int count, ssize_t *got)
 {
@@ -344,7 +343,7 @@ static bool serve_at(int fd, const struct large *l, const struct iovec *pieces,
         counted_read(n, 0);
         read_ahead(fd, l, (uint64_t)at, n);
         *got = all;
-        return all >= 0; /* an error is the program's own to meet */
+        return all >= 0; /* an error is left to the program's own call */
     }
     uint64_t served = serve(l, pieces, count, (uint64_t)at, n);
     counted_read(n, served);
@@ -356,8 +355,8 @@ static bool serve_at(int fd, const struct large *l, const struct iovec *pieces,
     return true;
 }
 
-/* large_serve - a read, at an offset of its own or (NULL) at that of the descriptor; true:
- * `got` and errno are what it returns. */
+/* large_serve - serves a read, at an offset of its own or (NULL) at that of the descriptor; true:
+ * `got` and errno are its result. */
 bool large_serve(int fd, const struct iovec *pieces, int count, const off64_t *at,
                  ssize_t *got)
 {
@@ -368,13 +367,13 @@ bool large_serve(int fd, const struct iovec *pieces, int count, const off64_t *a
     }
     if (!total_of(pieces, count))
         return false;
-    next_testcancel(); /* a cancellation point, as the read that it stands for */
+    next_testcancel(); /* a cancellation point, as the read that it replaces */
     return at ? serve_at(fd, &l, pieces, count, *at, got)
               : serve_shared(fd, &l, pieces, count, got);
 }
 
-/* large_serve_pieces - the same into several buffers. The program's own list is copied by the
- * kernel, which tells of a bad address without a signal. */
+/* large_serve_pieces - does the same into several buffers. The kernel copies the program's list,
+ * and reports a bad address without a signal. */
 bool large_serve_pieces(int fd, const struct iovec *pieces, int count,
                         const off64_t *at, ssize_t *got)
 {

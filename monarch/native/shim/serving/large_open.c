@@ -1,10 +1,10 @@
 /* large_open.c - whether the open of a File that is not staged yet waits for it, though it may
  * be large.
  *
- * Reads by streams are not seen, nor mappings by a system call of the program's own: what is not
- * local at the open would come from the origin for as long as the program keeps the descriptor.
- * So an open by fopen() waits until the File is staged whole, and so does one of a File that the
- * user has named.
+ * Reads by streams are not seen, nor mappings by a system call of the program's own: bytes that are
+ * not local at the open would be read from the origin as long as the program keeps the descriptor.
+ * So an open by fopen(), or of a File that the user has named, waits until the File is staged
+ * whole.
  *
  * A File above cold_open.wait_max_whole is left to the origin without a request to copy it:
  * a mapping may need a small part of it only, and a copy of all of it would take the
@@ -15,15 +15,15 @@
 #include "shim/base/process.h"
 #include "shim/names/wait.h"
 
-/* is_small - every open waits for a File of this size, or with COLD_THROUGH none for any. */
+/* is_small - every open waits for a File of this size; with COLD_THROUGH, no open waits for any. */
 static bool is_small(const struct catalog *c, uint64_t size)
 {
     return c->cold_mode == COLD_WAIT ||
            (c->cold_mode == COLD_AUTO && size <= c->cold_wait_max_bytes);
 }
 
-/* is_flagged - the user says that opens wait, or the File was mapped at the origin. The offset is
- * checked, for programs can write to this segment. */
+/* is_flagged - the user has set that opens wait, or the File was mapped at the origin. The offset
+ * is checked, because programs can write to this segment. */
 static bool is_flagged(const struct redirect *s)
 {
     const struct flags *f = s->seg->flags;
@@ -34,7 +34,7 @@ static bool is_flagged(const struct redirect *s)
                                 memory_order_relaxed) >= WHOLE_NAMED;
 }
 
-/* is_read_unseen - what the program reads of the large File will not be seen. */
+/* is_read_unseen - the program's reads of the large File will not be seen. */
 static bool is_read_unseen(const struct redirect *s)
 {
     return s->seg->catalog->cold_mode == COLD_AUTO && (s->streamed || is_flagged(s));

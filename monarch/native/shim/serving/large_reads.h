@@ -10,8 +10,8 @@
 #include "shim/names/attached.h"
 #include "shared/presence.h"
 
-/* What is remembered of descriptors, by number. It only spares those that are none of a
- * large File the look at what they lead to; that look alone decides. */
+/* State of descriptors, by number. It only spares descriptors of other files the look at their
+ * target; that look alone decides. */
 enum {
     DESCRIPTORS_MAX = 2048, /* reads by higher numbers are the origin's */
     DESCRIPTOR_UNKNOWN = 0,

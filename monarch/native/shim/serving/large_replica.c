@@ -1,5 +1,5 @@
-/* large_replica.c - the Replica of a large File, which may still fill: which file has a range of
- * it, and whether what was read there is right.
+/* large_replica.c - finds the file with a range of the Replica of a large File, which may still
+ * fill, and checks that the bytes read there are right.
  */
 #include "shim/serving/large_replica.h"
 
@@ -11,7 +11,7 @@
 #include "shim/names/wait.h"
 #include "shim/serving/redirects.h"
 
-/* look_up - the Replica of the File, if there is one. */
+/* look_up - finds the Replica of the File, if there is one. */
 static bool look_up(const struct large *l, struct replica *out)
 {
     const struct part *part = presence_part(l->seg->flags, l->large);
@@ -48,7 +48,7 @@ static bool holds(const struct large *l, const struct page_range *range,
     return true;
 }
 
-/* replica_still - the Replica is the one that was looked up, so that what was read is right. */
+/* replica_still - the Replica is the one that was looked up, so the bytes read are right. */
 bool replica_still(const struct large *l, const struct replica *r)
 {
     const struct part *part = presence_part(l->seg->flags, l->large);
@@ -62,7 +62,7 @@ bool replica_still(const struct large *l, const struct replica *r)
            part_pieces(part) == r->pieces;
 }
 
-/* replica_open - the file with a place: all of the Replica, or one Extent. */
+/* replica_open - opens the file with a place: all of the Replica, or one Extent. */
 int replica_open(const struct large *l, uint8_t place, uint32_t extent)
 {
     char path[STAGED_BYTES + EXTENT_NAME_BYTES - REPLICA_NAME_BYTES];
@@ -93,15 +93,15 @@ static bool await_missing(const struct large *l, const struct page_range *range)
            !process_borrowed() && wait_pages(l->seg, l->file, *range);
 }
 
-/* replica_there - the file with a range, if all of it is present. */
+/* replica_there - finds the file with a range, if all of it is present. */
 bool replica_there(const struct large *l, const struct page_range *range,
                    struct replica *r)
 {
     return look_up(l, r) && (!r->part || holds(l, range, r));
 }
 
-/* replica_await - the file with a range; false: the origin must answer. Of a Replica that has
- * become READY between two looks the Pages are not told any more. */
+/* replica_await - waits for the file with a range; false: the origin must answer. A Replica that
+ * became READY between two looks does not show its Pages any more. */
 bool replica_await(const struct large *l, const struct page_range *range,
                    struct replica *r)
 {

@@ -1,8 +1,8 @@
 /* mapping.c - maps the Replica of a large File instead of the origin's file.
  *
  * A mapping that reaches the end of the File waits until all of it is present. One that ends before
- * it is the Replica's only if the rest is present, too: by mremap() it may grow over the rest, which
- * would be holes. A mapping stays what it is when the Replica leaves, as an open file does.
+ * it shows the Replica only if the rest is present, too: mremap() may extend it over the rest,
+ * which would be holes. A mapping stays unchanged when the Replica leaves, as an open file does.
  */
 #include "shim/serving/mapping.h"
 
@@ -14,7 +14,7 @@
 #include "shim/names/wait.h"
 #include "shim/serving/large_replica.h"
 
-/* is_plain - nobody can write to the File by it, and it is no other kind of mapping. */
+/* is_plain - the mapping is one of a file, which cannot be written through it. */
 static bool is_plain(const struct mapping *m)
 {
     int type = m->flags & MAP_TYPE;
@@ -39,7 +39,7 @@ static void await(const struct large *l, const struct page_range *range)
     if (l->size > l->seg->catalog->cold_wait_max_whole_bytes || process_borrowed())
         return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE,
-                           &before); /* mmap() is no such point */
+                           &before); /* mmap() is no cancellation point */
     if (range->first)
         wait_pages(l->seg, l->file, *range);
     else
@@ -47,7 +47,7 @@ static void await(const struct large *l, const struct page_range *range)
     pthread_setcancelstate(before, NULL);
 }
 
-/* find - the Replica with all that the mapping may show, now or after mremap(). */
+/* find - finds the Replica with all Pages that the mapping may show, now or after mremap(). */
 static bool find(const struct large *l, const struct mapping *m, struct replica *r)
 {
     uint32_t first = (uint32_t)((uint64_t)m->offset / PAGE_BYTES);
@@ -60,7 +60,7 @@ static bool find(const struct large *l, const struct mapping *m, struct replica 
     return replica_there(l, &range, r);
 }
 
-/* mapping_make - maps a file as it was asked for another one: the address, or -errno. */
+/* mapping_make - maps a file with the arguments for another one; returns the address, or -errno. */
 long mapping_make(const struct mapping *m, int fd)
 {
     const struct sys_values v = {(long)m->at, (long)m->n, m->prot,
@@ -68,7 +68,7 @@ long mapping_make(const struct mapping *m, int fd)
     return sys_call_all(SYS_mmap, v);
 }
 
-/* map - maps the file of a Tier; NULL: that cannot be. */
+/* map - maps the file of a Tier; NULL: it cannot be mapped. */
 static void *map(const struct large *l, const struct mapping *m, uint8_t place)
 {
     int fd = replica_open(l, place, 0);
@@ -79,8 +79,8 @@ static void *map(const struct large *l, const struct mapping *m, uint8_t place)
     return mapping_failed(got) ? NULL : (void *)got;
 }
 
-/* note_origin - the origin's file is mapped: what is read of it for a Tier stays in the page cache,
- * and if it reaches the end, later opens wait for all of the Replica. */
+/* note_origin - stores that the origin's file is mapped: bytes read of it for a Tier stay in the
+ * page cache, and if it reaches the end, later opens wait for all of the Replica. */
 static void note_origin(const struct large *l, const struct mapping *m)
 {
     struct flags *f = l->seg->flags;
@@ -92,7 +92,7 @@ static void note_origin(const struct large *l, const struct mapping *m)
                               memory_order_relaxed);
 }
 
-/* serve - what became wrong meanwhile is left to the origin, whose mapping takes its place. */
+/* serve - maps the Replica; the origin's mapping replaces one that became wrong meanwhile. */
 static bool serve(const struct mapping *m, const struct large *l, void **got)
 {
     struct replica r;
@@ -108,7 +108,7 @@ static bool serve(const struct mapping *m, const struct large *l, void **got)
     return false;
 }
 
-/* mapping_serve - true: `got` is the mapping. */
+/* mapping_serve - maps a large File from its Replica; true: `got` is the mapping. */
 bool mapping_serve(const struct mapping *m, void **got)
 {
     struct large l;

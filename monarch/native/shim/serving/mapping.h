@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-struct mapping { /* as mmap(2) is asked for it */
+struct mapping { /* the arguments of mmap(2) */
     void *at;
     size_t n;
     int prot, flags, fd;

@@ -19,7 +19,7 @@ static const uint64_t WINDOW_MAX = 2ull * EXTENT_BYTES;
 static struct pattern { /* of one descriptor */
     uint64_t file;      /* File number + 1 */
     uint64_t at, end;   /* of the last read */
-    int64_t step;       /* from the start of the last but one to that */
+    int64_t step;       /* from the start of the last read but one to that */
     uint64_t asked;     /* up to here */
     uint32_t streak;
 } patterns[DESCRIPTORS_MAX];
@@ -34,7 +34,7 @@ static void ask(const struct large *l, uint64_t from, uint64_t to)
     }
 }
 
-/* window - how far ahead: more with each read in a row. */
+/* window - returns how far to read ahead: more with each read in a row. */
 static uint64_t window(uint32_t streak)
 {
     uint32_t doubled = streak < STREAK_MAX ? streak - STREAK_MIN : STREAK_MAX;
@@ -42,7 +42,7 @@ static uint64_t window(uint32_t streak)
     return bytes < WINDOW_MAX ? bytes : WINDOW_MAX;
 }
 
-/* follow - requests what follows a sequence, half a window at a time. */
+/* follow - requests the bytes after a sequence, half a window at a time. */
 static void follow(struct pattern *p, const struct large *l)
 {
     uint64_t wide = window(p->streak), to = p->end + wide;
@@ -54,7 +54,7 @@ static void follow(struct pattern *p, const struct large *l)
     p->asked = to;
 }
 
-/* stride - asks for the next reads in equal steps. */
+/* stride - requests the next reads in equal steps. */
 static void stride(const struct pattern *p, const struct large *l)
 {
     uint64_t n = p->end - p->at;
@@ -65,7 +65,7 @@ static void stride(const struct pattern *p, const struct large *l)
     }
 }
 
-/* read_ahead_is_random - a read at this offset belongs to no sequence and to no equal steps, of which
+/* read_ahead_is_random - a read at this offset continues no sequence and no equal steps, of which
  * more is requested at once. */
 bool read_ahead_is_random(int fd, const struct large *l, uint64_t at)
 {
@@ -74,7 +74,7 @@ bool read_ahead_is_random(int fd, const struct large *l, uint64_t at)
     return !follows && !(p->step && (int64_t)(at - p->at) == p->step);
 }
 
-/* read_ahead - after a read of n bytes. */
+/* read_ahead - requests further Pages after a read of n bytes. */
 void read_ahead(int fd, const struct large *l, uint64_t at, uint64_t n)
 {
     struct pattern *p = &patterns[fd];

@@ -36,7 +36,7 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* note - how long a read took. One that is slow by itself is a thread that had to wait for a
+/* note - records how long a read took. A single slow one is a thread that had to wait for a
  * processor. */
 static void note(struct measured *m, uint64_t ns)
 {
@@ -50,8 +50,9 @@ static void note(struct measured *m, uint64_t ns)
     atomic_store_explicit(&m->slow, slow, memory_order_relaxed);
 }
 
-/* probe - whether the origin's client has what was just read: if not, the agent's copy would cost the
- * origin the same bytes again. A read of the same place takes at most two thirds of the time then. */
+/* probe - measures whether the origin's client caches the bytes just read: if not, the agent's copy
+ * would cost the origin the same bytes again. If so, a read of the same place takes at most two
+ * thirds of the time. */
 static void probe(struct measured *m, int fd, uint64_t at, uint64_t took)
 {
     char byte;
@@ -65,7 +66,7 @@ static void probe(struct measured *m, int fd, uint64_t at, uint64_t took)
     atomic_fetch_add_explicit(&m->probes, 1, memory_order_relaxed);
 }
 
-/* is_cached - the client of the origin caches, as far as is known. */
+/* is_cached - the client of the origin caches, as far as measured. */
 static bool is_cached(const struct measured *m)
 {
     uint32_t probes = atomic_load_explicit(&m->probes, memory_order_relaxed);
@@ -73,7 +74,7 @@ static bool is_cached(const struct measured *m)
            2 * atomic_load_explicit(&m->cached, memory_order_relaxed) > probes;
 }
 
-/* is_fast - the origin of a root answers at once, as far as is known. */
+/* is_fast - the origin of a root answers at once, as far as measured. */
 static bool is_fast(struct measured *m)
 {
     if (atomic_load_explicit(&m->slow, memory_order_relaxed) < SLOW_MAX)
@@ -83,8 +84,8 @@ static bool is_fast(struct measured *m)
            TRY_AGAIN - 1;
 }
 
-/* through_applies - a read of n bytes at random, of Pages that are missing, which no other node gives
- * either. */
+/* through_applies - a read of n bytes is short, random and of missing Pages; no other node sends
+ * Pages, and the origin answers at once. */
 bool through_applies(const struct large *l, int fd, uint64_t at, uint64_t n)
 {
     uint32_t first = (uint32_t)(at / PAGE_BYTES);

@@ -4,7 +4,7 @@
 
 #include "shim/serving/large_reads.h"
 
-/* Of the longest read that is not waited for: a wait of two wake-ups costs more. */
+/* Bytes of the longest read that does not wait: a wait of two wake-ups costs more. */
 #define THROUGH_BYTES_MAX (16u << 10)
 
 bool through_applies(const struct large *l, int fd, uint64_t at, uint64_t n);

@@ -1,5 +1,5 @@
-/* redirect.c - decides what an open gets: a ready Replica, one worth waiting for, or the
- * origin; and counts which. */
+/* redirect.c - decides which file an open returns: a ready Replica, one worth waiting for, or the
+ * origin's; and counts which. */
 #include "shim/serving/redirects.h"
 
 #include <errno.h>
@@ -19,12 +19,12 @@
 #include "shim/names/wait.h"
 
 #if defined(__x86_64__)
-enum { LARGEFILE = 0100000 }; /* what 32-bit habits pass; 0 in the headers */
+enum { LARGEFILE = 0100000 }; /* passed out of 32-bit habits; 0 in the headers */
 #else
 enum { LARGEFILE = O_LARGEFILE };
 #endif
 
-/* Outside opens that are looked at: all first ones, then fewer, for each costs 4 us. */
+/* Outside opens that are sampled: all first ones, then fewer, because each costs 4 us. */
 enum {
     SAMPLED_FIRST = 64,
     SAMPLED_EARLY = 1024,
@@ -32,14 +32,14 @@ enum {
     SAMPLED_LATE = 1024
 };
 
-enum { MOVES_MAX = 8 }; /* Replicas that leave before they are opened, of one open */
+enum { MOVES_MAX = 8 }; /* Replicas that move before they are opened, per open */
 
-/* What a read-only open may ask for and still be served. */
+/* Flags with which a read-only open can be served. */
 static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |
                             O_SYNC | O_NOFOLLOW | LARGEFILE;
 
-/* note_open - for Tiers that evict by recency, and for hints, which go on as programs open
- * what they have announced. */
+/* note_open - records an open for Tiers that evict by recency, and for hints, which advance as
+ * programs open the announced Files. */
 static void note_open(const struct redirect *s)
 {
     struct flags *f = s->seg->flags;
@@ -51,7 +51,7 @@ static void note_open(const struct redirect *s)
                               memory_order_relaxed);
 }
 
-/* sampled - true if an open outside the Namespace, after BEFORE others, is looked at. */
+/* sampled - an open outside the Namespace, after `before` others, is sampled. */
 static bool sampled(uint64_t before)
 {
     return before < SAMPLED_FIRST ||
@@ -66,7 +66,7 @@ static bool origin(struct redirect *s, enum counter why)
     return false;
 }
 
-/* set_place - notes what a state word says of the Replica. */
+/* set_place - stores the state word of a Replica, its Tier and source; false: no such Tier. */
 static bool set_place(struct redirect *s, uint32_t word)
 {
     s->word = word;
@@ -102,7 +102,7 @@ static bool name_replica(struct redirect *s, const struct route *r,
     return true;
 }
 
-/* leave - this open does not wait any more, and has opened what it has waited for. */
+/* leave - ends the wait of an open, which has opened the File or falls back to the origin. */
 static void leave(struct redirect *s)
 {
     if (s->counted)
@@ -110,8 +110,8 @@ static void leave(struct redirect *s)
     s->counted = false;
 }
 
-/* await - asks for a cold File and, unless it is read through, waits for it: its state word
- * when it got ready, else 0 with the reason counted. */
+/* await - requests a cold File and, unless it is read through, waits for it; returns its state word
+ * when it is ready, else 0 with the reason stored. */
 static uint32_t await(struct redirect *s, uint32_t word)
 {
     if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
@@ -130,8 +130,8 @@ static uint32_t await(struct redirect *s, uint32_t word)
     return origin(s, why);
 }
 
-/* redirect_entry - decides for a managed regular File; `written` is read after READY was
- * seen, so that a mark set before a write is never missed. */
+/* redirect_entry - decides for a managed regular File; `written` is read after READY was seen, so a
+ * mark set before a write is never missed. */
 bool redirect_entry(struct redirect *s, const struct route *r, const struct entry *e)
 {
     uint64_t file = file_number(&s->seg->catalog->roots[r->root], e);
@@ -161,7 +161,7 @@ bool redirect_entry(struct redirect *s, const struct route *r, const struct entr
     return origin(s, COUNTER_origin_lost);
 }
 
-/* redirect_read - a read-only open: only a catalogued regular file can have a Replica. */
+/* redirect_read - decides for reading: only a catalogued regular file can have a Replica. */
 static bool redirect_read(struct redirect *s, int dirfd, const char *path, int flags)
 {
     ROUTE(r);
@@ -190,9 +190,9 @@ static bool redirect_read(struct redirect *s, int dirfd, const char *path, int f
     if (!S_ISREG(mode) || r.directory_only || e->file == NONE32)
         return false;
     if (s->seg->catalog->roots[r.root].unstable && index_attr(r.ix, e)->nlink > 1)
-        return false; /* an overlay parts the names of a file that is changed */
+        return false; /* an overlay separates the names of a changed file */
     if ((flags & O_NOATIME) && index_attr(r.ix, e)->uid != sys_geteuid())
-        return false; /* for owners only, as the origin will say */
+        return false; /* for owners only, as the origin will report */
     s->cause = CAUSE_NONE;
     return redirect_entry(s, &r, e);
 }
@@ -203,15 +203,15 @@ static bool may_change(int flags)
     return (flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH);
 }
 
-/* seek_cause - the open is not looked up: if it is of a regular file below a root, the cause
- * is found out then. */
+/* seek_cause - marks an open that is not looked up: if it is of a regular file below a root, its
+ * cause is determined later. */
 static void seek_cause(struct redirect *s)
 {
     if (s->seg && !may_change(s->flags) && !(s->flags & (O_PATH | O_DIRECTORY)))
         s->cause = CAUSE_SOUGHT;
 }
 
-/* decide - redirect_open() of what redirect_begin() has begun. */
+/* decide - does redirect_open() for an open that redirect_begin() has begun. */
 static bool decide(struct redirect *s, int dirfd, const char *path)
 {
     int flags = s->flags;
@@ -234,15 +234,15 @@ static bool decide(struct redirect *s, int dirfd, const char *path)
     return redirect_read(s, dirfd, path, flags);
 }
 
-/* redirect_open - true: open s->path first, then ask redirect_opened(); false: open what the
- * program named, with the flags s->named. */
+/* redirect_open - true: open s->path first, then call redirect_opened(); false: open the program's
+ * path, with the flags s->named. */
 bool redirect_open(struct redirect *s, int dirfd, const char *path, int flags)
 {
     redirect_begin(s, flags);
     return decide(s, dirfd, path);
 }
 
-/* decide_whole - redirect_whole() of what redirect_begin() has begun. */
+/* decide_whole - does redirect_whole() for an open that redirect_begin() has begun. */
 static bool decide_whole(struct redirect *s, int dirfd, const char *path)
 {
     if (!may_change(s->flags))
@@ -251,14 +251,14 @@ static bool decide_whole(struct redirect *s, int dirfd, const char *path)
     return s->seg && path && redirect_write(s, dirfd, path, false);
 }
 
-/* redirect_whole - the same for calls whose flags cannot be changed. */
+/* redirect_whole - does the same for calls whose flags cannot be changed. */
 bool redirect_whole(struct redirect *s, int dirfd, const char *path, int flags)
 {
     redirect_begin(s, flags);
     return decide_whole(s, dirfd, path);
 }
 
-/* redirect_stream - the same for the mode of fopen(). */
+/* redirect_stream - does the same for the mode of fopen(). */
 bool redirect_stream(struct redirect *s, const char *path, const char *mode)
 {
     redirect_begin(s, redirect_stream_flags(mode));
@@ -266,8 +266,8 @@ bool redirect_stream(struct redirect *s, const char *path, const char *mode)
     return decide_whole(s, AT_FDCWD, path);
 }
 
-/* redirect_eases - a Tier may know no O_DIRECT (tmpfs before Linux 6.6): its pages are in
- * memory anyway, so try without. */
+/* redirect_eases - drops O_DIRECT, which a Tier may not support (tmpfs before Linux 6.6): its pages
+ * are in memory anyway; true: try again. */
 bool redirect_eases(struct redirect *s)
 {
     if (s->final || errno != EINVAL || !(s->flags & O_DIRECT))
@@ -276,8 +276,8 @@ bool redirect_eases(struct redirect *s)
     return true;
 }
 
-/* count_served - a hit is what was ready at the first look; what was waited for came
- * from a peer that had it ready, was decoded, or the origin had to be read for it. */
+/* count_served - counts a served open: a hit if the File was ready at the first look; else from a
+ * peer that had it ready, decoded, or read from the origin. */
 static void count_served(const struct redirect *s)
 {
     enum counter opens = COUNTER_opens_miss, bytes = COUNTER_bytes_miss;
@@ -307,8 +307,8 @@ static bool tier_failed(int error)
            error == ENXIO || error == ENODEV || error == ENOTCONN || error == EUCLEAN;
 }
 
-/* find_again - the state word of the Replica of a File whose former one has left its
- * place, or 0 with the reason counted. */
+/* find_again - returns the state word of the Replica of a File whose former one has left its place,
+ * or 0 with the reason stored. */
 static uint32_t find_again(struct redirect *s)
 {
     uint32_t root = s->root;
@@ -324,7 +324,7 @@ static uint32_t find_again(struct redirect *s)
     return word;
 }
 
-/* move - names the place where the Replica is now; its own name stays the same. */
+/* move - sets s->path to the current place of the Replica; its own name stays the same. */
 static void move(struct redirect *s)
 {
     char name[REPLICA_NAME_BYTES + 1];
@@ -342,11 +342,10 @@ static void move(struct redirect *s)
     s->path = s->staged;
 }
 
-/* redirect_moved - the Replica has left the place of s->path since its state was read, so
- * that what was opened there must not be used: true. Then s->path is where to open it
- * instead, or NULL. open() orders this look behind it: the kernel counts a reader with a
- * full barrier before it looks for leases, and the agent changes the word before it asks
- * for one. */
+/* redirect_moved - the Replica has left the place of s->path since its state was read, so a file
+ * opened there must not be used. Then s->path is its new place, or NULL. open() orders this look
+ * after itself: the kernel counts a reader with a full barrier before it looks for leases, and the
+ * agent changes the word before it requests one. */
 bool redirect_moved(struct redirect *s)
 {
     if (s->final || !s->path)
@@ -358,7 +357,7 @@ bool redirect_moved(struct redirect *s)
     return true;
 }
 
-/* redirect_keep - a Replica in the Pool stays until redirect_release(). */
+/* redirect_keep - keeps a Replica in the Pool until redirect_release(). */
 void redirect_keep(struct redirect *s)
 {
     wait_enter(s->seg, s->file);
@@ -373,8 +372,8 @@ void redirect_release(struct redirect *s)
     s->kept = false;
 }
 
-/* redirect_opened - counts how the open of s->path went; false: now open what the program
- * named, the Replica is gone or may not be opened. */
+/* redirect_opened - counts the result of the open of s->path; false: now open the program's path,
+ * because the Replica is gone or may not be opened. */
 bool redirect_opened(struct redirect *s, bool opened)
 {
     if (s->held >= 0)
@@ -386,14 +385,14 @@ bool redirect_opened(struct redirect *s, bool opened)
     leave(s);
     if (__builtin_expect(!s->path, 0)) {
         errno = s->kept_errno;
-        return false; /* and the reason is counted */
+        return false; /* and the reason is stored */
     }
     if (__builtin_expect(opened, 1)) {
         count_served(s);
         return true;
     }
     if (tier_failed(errno))
-        wait_request(s->seg, s->file); /* the agent looks whether it is still there */
+        wait_request(s->seg, s->file); /* the agent checks whether it still exists */
     errno = s->kept_errno;
     return origin(s, COUNTER_origin_lost);
 }

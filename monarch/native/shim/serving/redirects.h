@@ -1,4 +1,4 @@
-/* redirects.h - what one open gets: a Replica, the origin, or the origin by another path. */
+/* redirects.h - the result of one open: a Replica, the origin, or the origin by another path. */
 #ifndef MONARCH_REDIRECT_H
 #define MONARCH_REDIRECT_H
 
@@ -12,32 +12,32 @@ enum { STAGED_BYTES = TIER_PATH_MAX + 1 + REPLICA_NAME_BYTES + 1 };
 
 enum {
     CAUSE_NONE = COUNTER_COUNT, /* it is not an open of a root's file, or is served */
-    CAUSE_SOUGHT,               /* it may be one: found out when it is open */
+    CAUSE_SOUGHT,               /* it may be one: determined when it is open */
 };
 
 struct redirect {
     const struct segments *seg;
-    const char *path; /* open this instead of what the program named */
-    int flags;        /* in this way */
-    int named;        /* and what the program named in this one */
-    bool final;       /* and give its result, whatever it is */
-    bool writes;      /* then find out by the descriptor what was opened */
-    bool cuts;        /* and truncate it then */
+    const char *path; /* open this instead of the program's path */
+    int flags;        /* with these flags */
+    int named;        /* and the program's path with these */
+    bool final;       /* and return its result, whatever it is */
+    bool writes;      /* then check by the descriptor what was opened */
+    bool cuts;        /* and then truncate it */
     int held;         /* the origin's file behind a Replica, else negative */
     bool waited;
     bool streamed; /* by fopen() or freopen(): its reads are not seen */
     bool whole;    /* has waited until the large File was staged whole */
-    bool sampled;  /* then see whether an outside path has led to a File */
+    bool sampled;  /* then check whether an outside path led to a File */
     int asked_at;  /* and by what path: the program's own */
     const char *asked;
     uint64_t parent; /* the directory in it, for splits.c; 0: none */
-    bool doubted;    /* or to a Replica whose File was written to since */
+    bool doubted;    /* or to a Replica whose File was written since */
     bool counted;    /* among those that wait for the File, until it is opened */
     bool kept;       /* the same, until redirect_release() */
     bool large;      /* its reads may be served, though the origin is opened */
     uint32_t tier;
     uint32_t source; /* enum source */
-    uint32_t word;   /* the state word that told of the Replica */
+    uint32_t word;   /* the state word that showed the Replica */
     uint32_t moves;  /* how often the Replica has left before it was opened */
     uint32_t root;
     uint64_t file; /* number in the job */
@@ -67,14 +67,14 @@ void redirect_written(struct redirect *s, int fd);
 void redirect_count(struct redirect *s, int dirfd, const char *path, int fd);
 bool redirect_entry(struct redirect *s, const struct route *r, const struct entry *e);
 
-/* redirect_may_lack - the Catalog may show that there is no such name. Most opens are of
- * paths outside the Namespace, which are not routed once more to find that out. */
+/* redirect_may_lack - the Catalog may show that the name does not exist. Most opens are of paths
+ * outside the Namespace, which are not routed once more for this check. */
 static inline bool redirect_may_lack(const struct redirect *s)
 {
     return s->cause == CAUSE_SOUGHT || (s->named & O_DIRECTORY);
 }
 
-/* redirect_begin - nothing is known of an open with these flags. */
+/* redirect_begin - initialises the state of an open with these flags. */
 static inline void redirect_begin(struct redirect *s, int flags)
 {
     s->writes = s->final = s->sampled = s->doubted = s->cuts = false;

@@ -1,9 +1,9 @@
-/* splits.c - which opens with O_TRUNC are made as an open, a look at what was opened, and a
- * truncation.
+/* splits.c - decides which opens with O_TRUNC are split into an open, a look at the opened file,
+ * and a truncation.
  *
- * One look then does for two. An open that truncates needs one before it, because the
- * process may be killed before it looks at the descriptor, and one behind it, because the
- * path may lead elsewhere by then; and a look by path costs half of an open.
+ * One look then replaces two. An open that truncates needs one before it, because the process may
+ * be killed before it looks at the descriptor, and one after it, because the path may lead
+ * elsewhere by then; and a look by path costs half of an open.
  *
  * Servers may copy a whole file for an open without O_TRUNC, or refuse it. So outside of
  * datasets an open is split only if the last file that was truncated by a path in the same
@@ -32,7 +32,7 @@ static struct {
     _Atomic uint64_t parent, dev;
 } known[DIRECTORIES];
 
-/* splits_flags - an open and a truncation by the descriptor may do what these flags ask for. */
+/* splits_flags - an open and a truncation by the descriptor can replace one with these flags. */
 bool splits_flags(int flags)
 {
     int mode = flags & O_ACCMODE;
@@ -40,7 +40,7 @@ bool splits_flags(int flags)
            (mode == O_WRONLY || mode == O_RDWR);
 }
 
-/* splits_parent - a number for the directory in which a path names a file; 0: the path says
+/* splits_parent - returns a number for the directory in which a path names a file; 0: the path says
  * nothing about the file that it leads to. */
 uint64_t splits_parent(int dirfd, const char *path)
 {
@@ -65,14 +65,14 @@ void splits_forget(uint64_t parent)
                               memory_order_relaxed);
 }
 
-/* is_local - no server is asked for the file: its device is a disk, or it lies in memory, as
- * the kernel keeps seals for such files alone. */
+/* is_local - no server is asked for the file: its device is a disk, or it lies in memory, because
+ * the kernel keeps seals for such files only. */
 static bool is_local(int fd, const struct stat *st)
 {
     return major(st->st_dev) || sys_call(SYS_fcntl, fd, GET_SEALS, 0, 0, 0) >= 0;
 }
 
-/* splits_learn - the open by a path in this directory has led to this regular file. */
+/* splits_learn - stores that an open by a path in this directory led to this regular file. */
 void splits_learn(uint64_t parent, int fd, const struct stat *st)
 {
     bool below = splits_below(parent);

@@ -1,4 +1,4 @@
-/* splits.h - which opens with O_TRUNC are made as an open and a truncation. */
+/* splits.h - opens with O_TRUNC that are split into an open and a truncation. */
 #ifndef MONARCH_SPLITS_H
 #define MONARCH_SPLITS_H
 

@@ -1,5 +1,5 @@
-/* writes.c - opens that may change something, and names that lead to a Replica: what is
- * met is marked, and a Replica gives way to the origin's file. */
+/* writes.c - opens that may change a file, and names that lead to a Replica: the file is marked,
+ * and the origin's file replaces a Replica. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -15,8 +15,8 @@
 #include "shim/base/sys.h"
 #include "shim/names/invalidate.h"
 
-/* lead - the open is to take the origin's file, which is held for it; what has lost its
- * name cannot be opened any more, and the Replica must not be changed instead. */
+/* lead - leads the open to the origin's file, which is held for it; a file that has lost its name
+ * cannot be opened any more, and the Replica must not be changed instead. */
 static void lead(struct redirect *s)
 {
     s->final = true;
@@ -29,8 +29,8 @@ static void lead(struct redirect *s)
         s->staged[0] = 0;
 }
 
-/* divert - leads an open for writing that would meet a Replica to the origin's file: by a
- * path, or where that is NULL by a descriptor. */
+/* divert - leads an open for writing that would meet a Replica to the origin's file: by a path or
+ * (NULL) by a descriptor. */
 static void divert(struct redirect *s, int fd, const char *path, const struct stat *st)
 {
     s->held = path ? identity_hold_path(s->seg, fd, path, st, &s->file)
@@ -44,9 +44,9 @@ static void divert(struct redirect *s, int fd, const char *path, const struct st
     lead(s);
 }
 
-/* splits - O_TRUNC is kept from an open, because the descriptor does for it as well. That is
- * so for a name that the Catalog has, but on an overlay, which would copy what is to be
- * truncated; other names must lie where that is known. */
+/* splits - O_TRUNC is removed from an open, because the descriptor can be truncated as well. This
+ * holds for a name in the Catalog, except on an overlay, which would copy the file first; other
+ * names must lie where it is known to hold. */
 static bool splits(struct redirect *s, enum where where, const struct route *r)
 {
     bool found = where == ROUTE_FOUND;
@@ -58,8 +58,8 @@ static bool splits(struct redirect *s, enum where where, const struct route *r)
     return found || splits_below(s->parent);
 }
 
-/* judge - finds out what a truncation would meet before it: the process may not live to do
- * so after, and a Replica must not be cut. */
+/* judge - finds and marks the target of a truncation before it: the process may not live to do so
+ * after, and a Replica must not be truncated. */
 static void judge(struct redirect *s, int dirfd, const char *path)
 {
     struct stat st;
@@ -69,8 +69,8 @@ static void judge(struct redirect *s, int dirfd, const char *path)
     invalidate_object(s->seg, dirfd, path, &st, CHANGE_BYTES);
 }
 
-/* redirect_write - an open that may change something: marks what its path names; what it has
- * opened is found out afterwards. `splits_allowed`: s->named may be other flags. */
+/* redirect_write - prepares an open that may change a file: marks the file of its path; the opened
+ * file is checked afterwards. `splits_allowed`: s->named may be other flags. */
 bool redirect_write(struct redirect *s, int dirfd, const char *path,
                     bool splits_allowed)
 {
@@ -98,7 +98,7 @@ bool redirect_write(struct redirect *s, int dirfd, const char *path,
     return s->final;
 }
 
-/* absolute - writes the path that the program has opened; its length, 0: not known. */
+/* absolute - writes the path that the program has opened; returns its length, 0: unknown. */
 static size_t absolute(const struct redirect *s, char out[PATH_BYTES_MAX])
 {
     size_t head = 0, n = strlen(s->asked);
@@ -117,7 +117,7 @@ static size_t absolute(const struct redirect *s, char out[PATH_BYTES_MAX])
     return head + n;
 }
 
-/* keep_path - keeps the first paths that the Catalog has another name for. */
+/* keep_path - stores the first paths for which the Catalog has another name. */
 static void keep_path(const struct redirect *s, const struct stat *st)
 {
     struct counters *c = s->seg->counters;
@@ -147,26 +147,26 @@ static void sample(const struct redirect *s, const struct stat *st)
     }
 }
 
-/* changed - the File is marked, or its agent has ended, so that this is not known. */
+/* changed - the File is marked, or its agent has ended, so that this is unknown. */
 static bool changed(const struct identity *id)
 {
     return mark_seen(id->seg, id->root, id->ix, id->entry) ||
            segments_superseded(id->seg);
 }
 
-/* outdated - another name of a redirected descriptor, whose File was written to since. */
+/* outdated - the descriptor leads to a Replica by another name; its File was written to since. */
 static bool outdated(struct redirect *s, int fd, const struct stat *st)
 {
     struct identity id;
     if (!identity_of(s->seg, st, &id) || !changed(&id))
         return false;
     s->held = identity_hold(s->seg, fd, st, &s->file);
-    /* What has only lost its names is the Replica; what was written to is nowhere. */
+    /* A File that has only lost its names is the Replica; one that was written to is nowhere. */
     return s->held >= 0 || (s->held == IDENTITY_GONE &&
                             mark_of(id.seg, id.root, id.file) & MARKED_BYTES);
 }
 
-/* redirect_found - looks at what an outside path has led to. True: that is a Replica whose
+/* redirect_found - checks the file that an outside path has led to. True: that is a Replica whose
  * File was written to since; open s->path instead. */
 bool redirect_found(struct redirect *s, int fd)
 {
@@ -181,8 +181,8 @@ bool redirect_found(struct redirect *s, int fd)
     return true;
 }
 
-/* redirect_stream_flags - what the mode of fopen() asks for; glibc looks for a '+' behind a ','
- * as well. */
+/* redirect_stream_flags - returns the open flags of a mode of fopen(); glibc accepts a '+' after a
+ * ',' as well. */
 int redirect_stream_flags(const char *mode)
 {
     int flags = O_RDONLY;
@@ -194,8 +194,8 @@ int redirect_stream_flags(const char *mode)
     return flags;
 }
 
-/* reread - the same for a path or, where that is NULL, a descriptor to be opened once
- * more for reading: true where its Replica is out of date. */
+/* reread - checks a path or (NULL) a descriptor to be opened once more for reading: true if its
+ * Replica is outdated. */
 static bool reread(struct redirect *s, const char *path, int fd)
 {
     struct stat st;
@@ -209,9 +209,9 @@ static bool reread(struct redirect *s, const char *path, int fd)
     return s->final;
 }
 
-/* redirect_reopened - for freopen(), whose failure closes the stream: what leads to a
- * Replica has to be known before. A path was not redirected by redirect_stream(); none
- * means the file of `fd` once more. */
+/* redirect_reopened - prepares freopen(), whose failure closes the stream: a path to a Replica must
+ * be known before. redirect_stream() did not redirect the path; NULL means the file of `fd` once
+ * more. */
 bool redirect_reopened(struct redirect *s, const char *path, const char *mode, int fd)
 {
     struct stat st;
@@ -227,7 +227,8 @@ bool redirect_reopened(struct redirect *s, const char *path, const char *mode, i
     return s->final;
 }
 
-/* look - at what an open has led to, or would. fstat() is quicker, but may ask a server. */
+/* look - looks at the file that an open led to, or would. fstat() is quicker, but may ask a
+ * server. */
 static bool look(const struct redirect *s, int dirfd, const char *path, int fd,
                  struct stat *st)
 {
@@ -236,15 +237,15 @@ static bool look(const struct redirect *s, int dirfd, const char *path, int fd,
     return s->cuts && s->parent ? sys_fstat(fd, st) == 0 : object_of(fd, st);
 }
 
-/* is_made - the open may have made this empty file: others may write to it by now, which O_TRUNC would
- * not have cut. */
+/* is_made - the open may have created this empty file: others may write to it by now, and O_TRUNC
+ * would not have truncated that. */
 static bool is_made(const struct redirect *s, int fd, const struct stat *st)
 {
     return s->flags & O_CREAT && !st->st_size && object_new(fd);
 }
 
-/* redirect_diverts - true: the open for writing met a Replica, or was kept out of one by its
- * mode; open s->path instead. `fd` is what the open gave. */
+/* redirect_diverts - true: the open for writing met a Replica, or was refused by the mode of one;
+ * open s->path instead. `fd` is the result of the open. */
 bool redirect_diverts(struct redirect *s, int dirfd, const char *path, int fd)
 {
     struct stat st;
@@ -278,8 +279,8 @@ static bool wants_truncation(int error)
            error == EOPNOTSUPP || error == ENOSYS;
 }
 
-/* redirect_cut - truncates what O_TRUNC was kept from: it is no Replica, and is marked by
- * now. False: that could not be opened or truncated so, and is to be opened with O_TRUNC
+/* redirect_cut - truncates a file that was opened without its O_TRUNC: it is no Replica, and is
+ * marked by now. False: it could not be opened or truncated so, and must be opened with O_TRUNC
  * after all, by s->named. */
 bool redirect_cut(struct redirect *s, int dirfd, const char *path, int *fd)
 {
@@ -300,7 +301,7 @@ bool redirect_cut(struct redirect *s, int dirfd, const char *path, int *fd)
     return true;
 }
 
-/* redirect_handle - before an open that no path leads to: with the flags s->named, and then
+/* redirect_handle - prepares an open without a path, with the flags s->named; then
  * redirect_diverts() decides. */
 void redirect_handle(struct redirect *s, int flags)
 {
@@ -313,7 +314,7 @@ void redirect_handle(struct redirect *s, int flags)
         s->named &= ~O_TRUNC;
 }
 
-/* redirect_written - after an open for writing that is not to be done again. */
+/* redirect_written - marks the file of an open for writing that is not to be repeated. */
 void redirect_written(struct redirect *s, int fd)
 {
     struct stat st;
