@@ -38,7 +38,7 @@ static char *copy_without_shim(char *to, const char *list, const char *run)
             memcpy(to, list, whole);
             to += whole;
         } else if (!list[whole] && to > start) {
-            to--; /* it was the last word: the separator before it goes too */
+            to--; /* it was the last word: drop the separator before it too */
         }
         list += whole;
     }

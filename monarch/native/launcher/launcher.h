@@ -141,7 +141,7 @@ enum notice_kind {
     NOTICE_PROGRESS,
     NOTICE_WARN,
     NOTICE_READY,
-    NOTICE_LATE, /* the program starts before there is a catalog */
+    NOTICE_LATE, /* the program starts before the catalog exists */
     NOTICE_FAIL,
     NOTICE_PLAIN,
     NOTICE_SAY,

@@ -114,9 +114,8 @@ void message_error(const char *format, ...)
     va_end(args);
 }
 
-/* message_warn - prints a failure after which the program runs all the same. -q does not
- * suppress it, because a job that reads its origin all the time is not what the user asked
- * for. */
+/* message_warn - prints a failure after which the program runs all the same. -q does not suppress
+ * it, because the user did not ask for a job that reads its origin all the time. */
 void message_warn(const char *format, ...)
 {
     va_list args;

@@ -149,8 +149,8 @@ static int beside_command(char path[PATH_MAX], const char *name)
     return access(path, X_OK) < 0 ? -errno : 0;
 }
 
-/* python_find - finds the interpreter: MONARCH_STAGING_PYTHON, else the one beside the
- * command `monarch`. Returns 0 or -errno; path then names what is missing. */
+/* python_find - finds the interpreter: MONARCH_STAGING_PYTHON, else the one beside the command
+ * `monarch`. Returns 0 or -errno; path then names the missing file. */
 int python_find(char path[PATH_MAX])
 {
     const char *given = getenv("MONARCH_STAGING_PYTHON");

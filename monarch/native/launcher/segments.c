@@ -197,8 +197,8 @@ struct marking {
     struct segment *catalog, *flags, *changes;
 };
 
-/* map_marking - maps the table of changes, which exists while there is no catalog. The catalog is
- * mapped after a change was added to the table: see shared/changes.c. */
+/* map_marking - maps the table of changes, which exists before the catalog. The catalog is mapped
+ * after a change was added to the table: see shared/changes.c. */
 static void map_marking(struct marking *marking)
 {
     if (!marking->tried)

@@ -42,8 +42,8 @@ static void use_all_cpus(void)
     sched_setaffinity(0, sizeof(cpus), (cpu_set_t *)cpus);
 }
 
-/* set_descriptors - keeps only the pipe of notices, and a log for what Python prints
- * before the agent opens its own; an inherited stdout would keep mpiexec from ending. */
+/* set_descriptors - keeps only the pipe of notices, and a log for the output of Python before the
+ * agent opens its own; an inherited stdout would keep mpiexec from ending. */
 static void set_descriptors(const struct run *run, int pipe)
 {
     const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;

@@ -24,7 +24,7 @@ struct child_env { /* lives on the stack, so that a vfork child may use it */
     char name_before[PROCESS_NAME_BYTES]; /* restored when the launch fails */
     char *const *given;                   /* the environment that the program passes */
     size_t room_bytes;                    /* 0: none, nothing may be added */
-    char **entries; /* the room: another environment, then what is new in it */
+    char **entries; /* the room: another environment, then its new variables */
     char *preload;
     char *run;
 };

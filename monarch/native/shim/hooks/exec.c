@@ -1,4 +1,4 @@
-/* exec.c - the exec family: each goes through one that takes an environment. */
+/* exec.c - the exec family: each calls one that takes an environment. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@ struct origin_ask {   /* an exec that may have been refused for its Replica */
     const char *path; /* NULL: the descriptor itself */
     int fd;
     char *const *argv, *const *envp;
-    bool searches; /* a shell runs what has no other interpreter, exec(3) */
+    bool searches; /* a shell runs files without another interpreter, exec(3) */
 };
 
 /* Records the launch, calls, and removes the record if the call returns. A launch that is too long

@@ -18,7 +18,7 @@
 #include "shim/names/invalidate.h"
 
 enum phase {
-    PHASE_UNKNOWN = 0, /* not looked for yet */
+    PHASE_UNKNOWN = 0, /* not searched yet */
     PHASE_OPENING,     /* one thread is looking; the others pass through */
     PHASE_OPEN,        /* files are served, and changes are marked */
     PHASE_EARLY,       /* no Catalog yet; changes are stored for its marks */

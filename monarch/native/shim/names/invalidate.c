@@ -263,7 +263,7 @@ static bool reborn(const struct segments *seg, int dirfd, const char *path,
         uint64_t file;
         const struct entry *e = file_of(seg, i, st, &file);
         if (!e || !(mark_of(seg, i, file) & MARKED_NAME) ||
-            seg->catalog->roots[i].unstable || /* overlays copy what is changed */
+            seg->catalog->roots[i].unstable || /* overlays copy changed files */
             object_birth(dirfd, path, e->ctime_ns) != BIRTH_AFTER)
             continue;
         mark_freed(seg, file);

@@ -4,7 +4,7 @@
 
 #include "shim/names/attached.h"
 
-enum ground { /* what the names below a root lead to */
+enum ground { /* targets of the names below a root */
               GROUND_UNKNOWN = 0,
               GROUND_OTHER, /* the root is another directory here */
               GROUND_SAME,

@@ -155,7 +155,7 @@ static bool replace_head(struct route *r, size_t n, const struct entry *by)
 {
     size_t head = index_path_bytes(by), tail = r->rel_bytes - n;
     const char *rest = r->rel + n;
-    if (head == 0) { /* the root itself: the rest goes without its slash */
+    if (head == 0) { /* the root itself: the rest loses its slash */
         rest++;
         tail--;
     }

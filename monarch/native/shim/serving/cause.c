@@ -67,7 +67,7 @@ static int of_route(const struct segments *seg, const struct route *r, enum wher
 static int seek(const struct redirect *s, int dirfd, const char *path, int fd)
 {
     const struct segments *seg = s->seg;
-    if (seg->changes && !attach_for_marking()) /* which gives the process its slot */
+    if (seg->changes && !attach_for_marking()) /* which assigns the process its slot */
         return CAUSE_NONE;
     ROUTE(r);
     enum where where = route_at(seg, dirfd, path, &r);

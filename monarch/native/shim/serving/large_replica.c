@@ -11,7 +11,7 @@
 #include "shim/names/wait.h"
 #include "shim/serving/redirects.h"
 
-/* look_up - finds the Replica of the File, if there is one. */
+/* look_up - finds the Replica of the File, if it exists. */
 static bool look_up(const struct large *l, struct replica *out)
 {
     const struct part *part = presence_part(l->seg->flags, l->large);

@@ -300,7 +300,7 @@ static void count_served(const struct redirect *s)
     count(bytes, s->size);
 }
 
-/* tier_failed - an open of a Replica has failed for what may be the Tier's fault. */
+/* tier_failed - an open of a Replica has failed with an error that may be the Tier's. */
 static bool tier_failed(int error)
 {
     return error == ENOENT || error == ENOTDIR || error == ESTALE || error == EIO ||

@@ -40,8 +40,8 @@ bool splits_flags(int flags)
            (mode == O_WRONLY || mode == O_RDWR);
 }
 
-/* splits_parent - returns a number for the directory in which a path names a file; 0: the path says
- * nothing about the file that it leads to. */
+/* splits_parent - returns a number for the directory in which a path names a file; 0: the path is
+ * no clue to the file that it leads to. */
 uint64_t splits_parent(int dirfd, const char *path)
 {
     const char *name = strrchr(path, '/');
