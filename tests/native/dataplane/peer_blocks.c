@@ -4,14 +4,17 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "dataplane/api/engine.h"
+#include "fault.h"
 #include "shared/presence.h"
 
 enum { PROGRAMS = 3, ASKED = 40 }; /* of each node; ranges of each */
 
 static struct nodes nodes;
+static atomic_int moves; /* of Extents, while the next read runs */
 
 /* all_from_owner - the asker has these Blocks from the owner alone, which has read so much. */
 static void all_from_owner(uint64_t asked, uint64_t read)
@@ -354,6 +357,29 @@ static void what_peers_have_comes_beside_a_slow_origin(void (*fills)(void))
     nodes_end(&nodes);
 }
 
+/* Of a File in pieces another Extent may leave the Pool at any moment. */
+static ssize_t read_while_it_moves(int fd, void *buffer, size_t n, off_t at)
+{
+    struct part *part = presence_part(nodes.owner.board->flags, 0);
+    if (atomic_exchange(&moves, 0))
+        atomic_fetch_add((_Atomic uint32_t *)&part->pieces, 1);
+    return __real_pread(fd, buffer, n, at);
+}
+
+static void blocks_that_move_while_they_are_read_are_found_again(void)
+{
+    begin();
+    node_read(&nodes.owner, 0, 8, 4);
+    atomic_store(&moves, 1);
+    fault_pread = read_while_it_moves;
+    node_read(&nodes.asker, 0, 8, 4);
+    fault_pread = NULL;
+    CHECK(!atomic_load(&moves));
+    CHECK(node_served(&nodes.owner, ASKER).refused == 0 && nodes_none_failed(&nodes));
+    all_from_owner(4 * BLOCK_BYTES, 4 * BLOCK_BYTES);
+    nodes_end(&nodes);
+}
+
 static void a_node_to_which_it_is_not_large_gives_blocks(bool ready)
 {
     nodes_begin_large_for_asker(&nodes);
@@ -400,6 +426,7 @@ int main(void)
     what_peers_have_comes_beside_a_slow_origin(fill_reading);
     programs_go_before_what_fill_waits_for();
     fill_asks_again_for_what_a_peer_did_not_have();
+    blocks_that_move_while_they_are_read_are_found_again();
     a_node_to_which_it_is_not_large_gives_blocks(true);
     a_node_to_which_it_is_not_large_gives_blocks(false);
     a_node_to_which_it_is_not_large_gets_all(true);

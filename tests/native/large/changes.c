@@ -115,6 +115,23 @@ static int was_end(const struct file *file, off_t end_of_read, ssize_t count)
     return 0;
 }
 
+/* is_right - bytes of a read are those of a version of a file; else says which are not. */
+static int is_right(const struct file *file, ssize_t count, off_t at)
+{
+    ssize_t wrong = count < 0 ? count
+                              : wrong_word(room, (size_t)count, at, model_of(file));
+    if (count >= 0 && wrong < 0)
+        return 1;
+    say(" WRONG: %zd, error %d", count, errno);
+    if (count < 0)
+        return 0;
+    struct word told = told_by(load_word(room + wrong));
+    say(", at %zd the word %016llx (file %u, version %u of %u, place %llu)", wrong,
+        (unsigned long long)load_word(room + wrong), told.file - 1, told.version,
+        file->version, (unsigned long long)told.place * WORD);
+    return 0;
+}
+
 /* may_be - whether a read may give this of a file that changes. */
 static int may_be(const struct file *file, size_t n, off_t at, ssize_t count)
 {
@@ -157,9 +174,7 @@ void op_change_during(void)
     for (int i = 0; i < LOOKS; i++) {
         ssize_t count = pread(fd, room, n, change.at);
         /* However few: a read may meet the end as it moves. */
-        if (count < 0 ||
-            wrong_word(room, (size_t)count, change.at, model_of(change.file)) >= 0)
-            say(" WRONG: %zd, error %d", count, errno);
+        is_right(change.file, count, change.at);
     }
     end(child);
     close(fd);

@@ -25,6 +25,9 @@
 /* How long a peer's fill waits for a frame: else the peer would compress the File itself. */
 static const uint64_t FRAME_WAIT_NS = SECOND_NS;
 
+/* How often the bytes of a reply are looked for while they move. */
+enum { LOOKS_MAX = 4 };
+
 static uint64_t size_of(const struct demand *d, const struct pending_request *p)
 {
     return catalog_entry(d->job->catalog, p->asked.file, NULL)->size;
@@ -356,18 +359,29 @@ void reply_ask(struct server *s, const struct pending_request *p)
     pages_requested(d, range, p->asked.flags & FRAME_UNASKED);
 }
 
-/* reply_attach - finds the bytes of a reply. -EAGAIN: the peer must request again; -EIO: they are
- * damaged, or cannot be read. */
-int reply_attach(struct server *s, const struct pending_request *p, struct reply *out)
+/* attach - finds the bytes of a reply once. */
+static int attach(struct server *s, const struct pending_request *p, struct reply *out)
 {
     struct found_frame frame;
     int rc;
+    out->head.packed = 0;
     if (find_frame(s->demand, p, &frame))
         rc = attach_frame(s, p, &frame, out);
     else
         rc = p->whole ? attach_extent(s, p, out) : attach_blocks(s, p, out);
     if (rc)
         reply_release(s, out);
+    return rc;
+}
+
+/* reply_attach - finds the bytes of a reply. They may move between the Pool and a packed Tier
+ * meanwhile, so that it looks more than once. -EAGAIN: the peer must request again; -EIO: they are
+ * damaged, or cannot be read. */
+int reply_attach(struct server *s, const struct pending_request *p, struct reply *out)
+{
+    int rc = -EAGAIN;
+    for (int i = 0; rc == -EAGAIN && i < LOOKS_MAX; i++)
+        rc = attach(s, p, out);
     if (rc)
         out->head.size = out->left = 0;
     return rc;
