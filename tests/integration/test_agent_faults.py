@@ -79,7 +79,9 @@ def test_a_full_tier_is_counted_and_takes_no_more(begin, dataset, small_mount):
     assert agent.figures()["agent_errors"] == 0
 
 
-def test_a_capacity_too_small_for_all_stages_what_fits(begin, dataset, tmp_path):
+def test_a_capacity_too_small_for_all_stages_the_files_that_fit(
+    begin, dataset, tmp_path
+):
     agent = begin(*ssd(tmp_path / "a", "256KiB"))
     agent.await_staged(5)
 
@@ -137,7 +139,7 @@ def test_an_origin_that_changed_since_the_scan_is_never_staged(
     assert report["agent"]["files_changed"] == 1
 
 
-def test_a_killed_agent_leaves_the_program_with_the_origin(begin, dataset, tmp_path):
+def test_a_program_reads_the_origin_after_its_agent_is_killed(begin, dataset, tmp_path):
     agent = begin(*ssd(tmp_path / "a"))
     agent.await_staged(10)
     environ = agent.environ()
@@ -170,7 +172,7 @@ def test_a_retained_tier_is_adopted_without_reading_the_origin(
 
 
 @pytest.mark.parametrize("harm", ["flipped", "cut", "replaced"])
-def test_a_retained_replica_that_is_not_what_it_was_is_staged_anew(
+def test_a_retained_replica_that_has_changed_is_staged_anew(
     begin, dataset, tmp_path, harm
 ):
     first = begin(*RETAIN, *ssd(tmp_path / "a"))
@@ -198,7 +200,7 @@ def test_a_retained_replica_that_is_not_what_it_was_is_staged_anew(
     assert right(second, dataset)
 
 
-def test_what_changed_between_jobs_is_not_adopted(begin, dataset, tmp_path):
+def test_files_changed_between_jobs_are_not_adopted(begin, dataset, tmp_path):
     first = begin(*RETAIN, *ssd(tmp_path / "a"))
     first.await_staged(41)
     first.stop()
@@ -281,7 +283,7 @@ def test_ram_replicas_take_and_keep_no_memory_that_the_job_needs(
     agent.stop()
 
 
-def test_a_program_beside_those_of_a_dead_agent_sees_what_they_write(
+def test_a_program_beside_those_of_a_dead_agent_sees_their_writes(
     begin, dataset, monarch_command, tmp_path, memory
 ):
     # In a place of its own: nothing of a killed agent is to be met by other tests.

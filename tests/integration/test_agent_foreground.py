@@ -40,7 +40,7 @@ def complete(words):
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-def test_programs_find_it_and_it_ends_after_them(
+def test_programs_find_the_agent_and_it_ends_after_them(
     words, monarch_command, dataset, run_root
 ):
     agent = begin(words())
@@ -56,7 +56,7 @@ def test_programs_find_it_and_it_ends_after_them(
     assert os.listdir(run_root) == []
 
 
-def test_programs_find_it_before_the_datasets_are_indexed(
+def test_programs_find_the_agent_before_the_datasets_are_indexed(
     words, monarch_command, dataset
 ):
     agent = begin(words("--set", "catalog.wait_max=0s"))
@@ -73,7 +73,7 @@ def test_programs_find_it_before_the_datasets_are_indexed(
     assert "active in 1 of 1 process" in said
 
 
-def test_several_runs_of_one_job_find_it_one_after_the_other(
+def test_successive_runs_of_one_job_find_the_agent(
     words, monarch_command, dataset, run_root
 ):
     agent = begin(words("--set", "agent.linger=5s"))
@@ -90,7 +90,7 @@ def test_several_runs_of_one_job_find_it_one_after_the_other(
     assert "not active" not in summary
 
 
-def test_a_run_that_is_started_beside_it_waits_for_it(words, monarch_command, dataset):
+def test_a_run_started_beside_the_agent_waits_for_it(words, monarch_command, dataset):
     """It waits for 3 s; a busy machine may not have loaded the agent by then."""
     run = [monarch_command, "run", "--job", "early", "--", "cat", dataset.paths[0]]
     agent: subprocess.Popen[str] | None = None
@@ -127,7 +127,7 @@ def test_a_run_whose_agent_has_ended_runs_without_staging(
     assert strict.returncode == 125
 
 
-def test_a_run_with_other_data_for_its_job_is_told(
+def test_a_run_with_other_datasets_than_its_agent_gets_a_warning(
     words, monarch_command, dataset, tmp_path
 ):
     other = tmp_path / "other"
@@ -146,7 +146,7 @@ def test_a_run_with_other_data_for_its_job_is_told(
     )
 
 
-def test_it_waits_for_programs_until_it_is_told_to_end(words, run_root):
+def test_the_agent_waits_for_programs_until_a_signal_ends_it(words, run_root):
     agent = begin(words("-q"))
     time.sleep(0.3)
     assert agent.poll() is None
@@ -158,7 +158,7 @@ def test_it_waits_for_programs_until_it_is_told_to_end(words, run_root):
     assert os.listdir(run_root) == []
 
 
-def test_there_is_one_agent_for_a_job_and_node(words):
+def test_a_job_has_one_agent_on_a_node(words):
     agent = begin(words())
 
     second = complete(words())
@@ -170,7 +170,9 @@ def test_there_is_one_agent_for_a_job_and_node(words):
     assert second.stderr.count("\n") == 1
 
 
-def test_launchers_wait_while_it_begins(words, monarch_command, dataset, mount_counted):
+def test_launchers_wait_while_the_agent_starts(
+    words, monarch_command, dataset, mount_counted
+):
     slow = mount_counted(dataset.root, stat_us=20_000)
     line = words("--data", str(slow.root))
     agent = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
@@ -188,7 +190,7 @@ def test_launchers_wait_while_it_begins(words, monarch_command, dataset, mount_c
     assert "active in 1 of 1 process" in told
 
 
-def test_without_a_name_nobody_would_find_it(words):
+def test_an_agent_without_a_job_name_is_refused(words):
     done = complete([words()[0], "agent", *words()[4:]])
 
     assert done.returncode == 2

@@ -19,7 +19,7 @@ pytest_plugins = ["support.turn_fixtures"]
 
 @pytest.mark.root
 @pytest.mark.parametrize("beside_next", [False, True])
-def test_program_that_is_started_after_its_agent_knows_no_replicas(
+def test_program_started_after_its_agent_ended_recognises_no_replicas(
     begin: Begin, program: Run, dataset: Dataset, beside_next: bool
 ) -> None:
     first, (path, other, *_) = begin(), dataset.paths
@@ -39,7 +39,7 @@ def test_program_that_is_started_after_its_agent_knows_no_replicas(
     assert path.read_bytes() == b"NEW"
 
 
-def test_run_directory_goes_with_the_last_program_after_its_agent(
+def test_run_directory_is_removed_with_the_last_program_after_its_agent(
     begin: Begin, program: Run, run_root: Path, dataset: Dataset
 ) -> None:
     agent = begin()
@@ -69,7 +69,7 @@ def test_marks_of_a_dead_agents_programs_stay_while_they_live(
     assert collect(run_root, time.time()) == [run_root / "j.n"]
 
 
-def test_leftover_whose_pid_is_somebody_elses_by_now_is_removed(
+def test_leftover_whose_pid_was_reused_is_removed(
     begin: Begin, program: Run, run_root: Path, dataset: Dataset
 ) -> None:
     agent = begin()
@@ -88,7 +88,7 @@ def test_leftover_whose_pid_is_somebody_elses_by_now_is_removed(
     assert collect(run_root, time.time()) == [run_root / "j.n"]
 
 
-def test_agent_that_ends_at_once_has_removed_what_a_dead_job_left(
+def test_agent_that_ends_at_once_has_removed_the_leftovers_of_a_dead_job(
     begin: Begin, tmp_path: Path
 ) -> None:
     # The fixture's Tier; so many files take longer than the end of an agent.
@@ -105,7 +105,7 @@ def test_agent_that_ends_at_once_has_removed_what_a_dead_job_left(
     assert list(dead.parent.iterdir()) == []
 
 
-def test_nested_run_beside_programs_of_a_dead_agent_sees_what_they_write(
+def test_nested_run_beside_programs_of_a_dead_agent_sees_their_writes(
     begin: Begin, program: Run, monarch_command: Path, dataset: Dataset
 ) -> None:
     agent, path = begin(), dataset.paths[0]
@@ -134,7 +134,7 @@ def test_nested_run_beside_programs_of_a_dead_agent_sees_what_they_write(
     assert "the agent of this job has died" in told
 
 
-def test_command_that_a_program_gives_does_not_run_under_its_shim(
+def test_command_run_by_a_program_does_not_run_under_its_shim(
     begin: Begin, monarch_command: Path, tmp_path: Path
 ) -> None:
     agent = begin()

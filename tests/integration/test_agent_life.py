@@ -61,7 +61,7 @@ def read_all(agent: AgentProcess, dataset: Dataset) -> bool:
     return agent.read(*dataset.paths) == expected
 
 
-def test_the_start_line_says_what_is_staged_where(start, dataset):
+def test_the_start_line_names_the_dataset_and_its_tier(start, dataset):
     agent = start(ready=False)
 
     line = agent.listen("ready")
@@ -84,7 +84,7 @@ def test_everything_is_staged_in_the_background_and_removed_at_the_end(
     assert list(run_root.iterdir()) == []
 
 
-def test_threads_say_what_they_are_for(start):
+def test_threads_are_named_by_their_purpose(start):
     agent = start()
 
     tasks = Path(f"/proc/{agent.process.pid}/task").glob("*/comm")
@@ -137,7 +137,7 @@ def test_a_start_that_takes_too_long_lets_the_program_start(start):
         (["--tier", "tape:1GiB"], "tape"),
     ],
 )
-def test_a_request_that_cannot_be_meant_fails_with_2_and_leaves_nothing(
+def test_an_invalid_request_fails_with_2_and_leaves_nothing(
     start, run_root, options, words
 ):
     agent = start(*options, ready=False)
@@ -156,7 +156,7 @@ def test_a_tier_inside_the_dataset_fails_with_2(start, dataset):
     assert agent.ended() == 2
 
 
-def test_there_is_one_agent_in_a_run_directory(start):
+def test_a_run_directory_has_one_agent(start):
     first = start()
     second = start(ready=False)
 
@@ -246,7 +246,7 @@ def directory_fd(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def test_the_agent_state_tells_other_launchers(start):
+def test_other_launchers_can_read_the_agent_state(start):
     agent = start()
 
     requests = (agent.run / "requests").read_bytes()
@@ -275,7 +275,7 @@ def test_a_killed_agent_leaves_nothing_that_the_next_one_trusts(
     assert list(run_root.iterdir()) == []
 
 
-def test_an_agent_stages_again_what_a_killed_one_of_its_job_had_staged(start):
+def test_an_agent_stages_the_files_of_a_killed_one_of_its_job_again(start):
     killed = start()
     killed.await_staged(41)
     killed.kill()
@@ -286,7 +286,7 @@ def test_an_agent_stages_again_what_a_killed_one_of_its_job_had_staged(start):
     assert again.stop() == 0
 
 
-def test_the_next_job_removes_what_a_killed_one_has_left(start, run_root, tmp_path):
+def test_the_next_job_removes_the_leftovers_of_a_killed_one(start, run_root, tmp_path):
     dead = start(job="dead")
     dead.kill()
     # A launcher makes this file first; by it a run directory is known.

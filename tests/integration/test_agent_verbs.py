@@ -41,7 +41,7 @@ def agent(run_root, tmp_path, dataset, monkeypatch):
 
 
 @pytest.mark.parametrize("arguments", [(), ("--job", "j")])
-def test_status_shows_what_an_agent_does(agent, run_root, arguments):
+def test_status_shows_the_activity_of_an_agent(agent, run_root, arguments):
     agent.await_staged(41)
 
     shown = verb("status", *arguments)
@@ -52,14 +52,14 @@ def test_status_shows_what_an_agent_does(agent, run_root, arguments):
     assert "used by 41 files" in shown.stdout
 
 
-def test_status_is_json_if_asked(agent):
+def test_status_prints_json_on_request(agent):
     shown = verb("status", "--json")
 
     assert json.loads(shown.stdout)["pid"] == agent.process.pid
 
 
 @pytest.mark.parametrize("name", ["status", "stop"])
-def test_without_an_agent_the_answer_is_1(run_root, name):
+def test_without_an_agent_the_exit_status_is_1(run_root, name):
     shown = verb(name)
 
     assert shown.returncode == 1
@@ -75,7 +75,7 @@ def test_a_job_without_an_agent_is_named(agent, name):
     assert agent.process.poll() is None
 
 
-def test_a_place_to_clean_that_is_no_directory_is_refused(run_root, tmp_path):
+def test_cleaning_a_path_that_is_no_directory_is_refused(run_root, tmp_path):
     (tmp_path / "file").touch()
 
     for place in (tmp_path / "file", tmp_path / "absent"):
@@ -85,7 +85,7 @@ def test_a_place_to_clean_that_is_no_directory_is_refused(run_root, tmp_path):
         assert done.stderr == f"monarch: {place}: no such directory\n"
 
 
-def test_stop_returns_when_the_agent_has_gone(agent, run_root):
+def test_stop_returns_when_the_agent_has_ended(agent, run_root):
     done = verb("stop", "--job", "j")
 
     assert (done.returncode, done.stdout) == (0, f"stopped {run_root / 'j.n'}\n")
@@ -93,7 +93,7 @@ def test_stop_returns_when_the_agent_has_gone(agent, run_root):
     assert agent.ended() == 0
 
 
-def test_clean_removes_what_dead_jobs_left_and_nothing_of_living_ones(
+def test_clean_removes_leftovers_of_dead_jobs_and_nothing_of_living_ones(
     run_root, tmp_path
 ):
     home = tmp_path / "ssd" / f"monarch-{os.geteuid()}"
@@ -114,7 +114,7 @@ def test_clean_removes_what_dead_jobs_left_and_nothing_of_living_ones(
     assert (home / "living.n").exists()
 
 
-def test_clean_says_what_space_is_free_again(run_root, tmp_path):
+def test_clean_reports_the_freed_space(run_root, tmp_path):
     """A shared file is freed with its last name only."""
     home = tmp_path / "ssd" / f"monarch-{os.geteuid()}"
     home.mkdir(mode=0o700, parents=True)
@@ -135,7 +135,7 @@ def test_clean_says_what_space_is_free_again(run_root, tmp_path):
     assert lines[-1] == freed
 
 
-def test_clean_removes_what_was_retained_only_if_asked(run_root, tmp_path, dataset):
+def test_clean_removes_retained_copies_only_on_request(run_root, tmp_path, dataset):
     home = tmp_path / "tier"
     home.mkdir()
     options = ["--data", str(dataset.root), "--tier", f"ssd:64MiB:{home}"]

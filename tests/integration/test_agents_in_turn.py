@@ -21,7 +21,7 @@ def go(request: pytest.FixtureRequest) -> Callable[[AgentProcess], object]:
     return ways[request.param]
 
 
-def test_what_is_written_is_seen_beside_the_next_agent(
+def test_writes_are_seen_beside_the_next_agent(
     begin: Begin,
     program: Run,
     go: Callable[[AgentProcess], object],
@@ -45,7 +45,7 @@ def test_what_is_written_is_seen_beside_the_next_agent(
     assert late.read(other) == before.read(other) == "(b'NEW', 3)"
 
 
-def test_what_a_child_writes_that_never_spoke_is_seen_beside_the_next_agent(
+def test_writes_of_a_silent_child_are_seen_beside_the_next_agent(
     begin: Begin, program: Run, dataset: Dataset
 ) -> None:
     first, path = begin(), dataset.paths[0]
@@ -61,7 +61,7 @@ def test_what_a_child_writes_that_never_spoke_is_seen_beside_the_next_agent(
     assert beside.read(path) == "(b'NEW', 3)"
 
 
-def test_what_a_program_writes_that_was_started_between_two_agents_is_seen(
+def test_writes_of_a_program_started_between_two_agents_are_seen(
     survivor: Callable[[Path], Program],
     begin: Begin,
     program: Run,
@@ -227,7 +227,7 @@ def test_file_removed_beside_the_next_agent_gives_up_its_inode(
     assert before.do(f"os.pread({fd}, 3, 0)") != "b''"
 
 
-def test_what_a_program_without_a_free_descriptor_changes_is_not_seen(
+def test_changes_of_a_program_without_a_free_descriptor_are_not_seen(
     survivor: Callable[[Path], Program],
     begin: Begin,
     program: Run,

@@ -87,7 +87,7 @@ def test_file_that_an_action_of_posix_spawn_creates_shows_in_its_directory(
     assert shown == "True\n"
 
 
-def test_thread_with_the_least_stack_has_what_it_has_without(
+def test_thread_with_the_least_stack_works_as_without_the_shim(
     board: Board, compiled: Compile
 ) -> None:
     begin(board, "two.bin")
@@ -96,7 +96,9 @@ def test_thread_with_the_least_stack_has_what_it_has_without(
 
 
 @pytest.mark.root
-def test_mount_by_a_process_with_little_address_space_is_told(board: Board) -> None:
+def test_mount_by_a_process_with_little_address_space_is_announced(
+    board: Board,
+) -> None:
     board.start("-p", "20000")
     board.ask("publish a/b/three.bin")
     cover = board.root.parent / "cover"
@@ -157,7 +159,7 @@ subprocess.run(["sh", "-c", cover], env=ours)
 
 @pytest.mark.root
 @pytest.mark.parametrize("way", ["covered directory", "another mount"])
-def test_relative_name_that_begins_on_another_mount_is_the_kernels(
+def test_relative_name_from_another_mount_is_left_to_the_kernel(
     board: Board, way: str
 ) -> None:
     top, twin = board.folder / "top", board.folder / "twin"

@@ -122,7 +122,7 @@ def test_program_in_another_pid_namespace_is_served(
     assert_served(said, dataset)
 
 
-def test_variables_for_apptainer_bring_what_a_container_needs(
+def test_variables_for_apptainer_suffice_for_a_container(
     job: Callable[..., str],
     root: Path,
     dataset: Dataset,
@@ -187,7 +187,7 @@ def test_outside_of_a_job_env_leaves_the_run_directory_to_the_shell(
     assert done.stderr.startswith("monarch: no job here: ")
 
 
-def test_env_without_a_container_program_is_a_mistake(monarch_command: Path) -> None:
+def test_env_without_a_container_program_is_refused(monarch_command: Path) -> None:
     done = subprocess.run([monarch_command, "env"], capture_output=True, text=True)
 
     assert done.returncode == 2
@@ -241,7 +241,7 @@ def doctor(command: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, timeout=60)
 
 
-def test_doctor_ends_with_0_if_nothing_prevents_staging(
+def test_doctor_exits_with_0_if_nothing_prevents_staging(
     monarch_command: Path, dataset: Dataset, tmp_path: Path
 ) -> None:
     image = make_root(tmp_path / "image", "/bin/sh")
@@ -254,7 +254,7 @@ def test_doctor_ends_with_0_if_nothing_prevents_staging(
     assert max(map(len, done.stdout.replace(str(tmp_path), "").splitlines())) <= 80
 
 
-def test_doctor_ends_with_1_if_something_prevents_staging(
+def test_doctor_exits_with_1_if_something_prevents_staging(
     monarch_command: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "job.yaml"
@@ -271,7 +271,7 @@ def test_doctor_ends_with_1_if_something_prevents_staging(
     assert found["fix"] == "choose an existing directory"
 
 
-def test_doctor_ends_with_2_for_a_configuration_that_cannot_be_used(
+def test_doctor_exits_with_2_for_an_unusable_configuration(
     monarch_command: Path,
 ) -> None:
     done = doctor(monarch_command, "--set", "fil.enabled=true")

@@ -86,7 +86,7 @@ def test_failures_hit_only_the_named_paths(
     assert view.counts().failures == 2
 
 
-def test_stalled_reads_go_on_when_the_stall_ends(
+def test_stalled_reads_resume_when_the_stall_ends(
     mount_counted: Mount, dataset: Dataset
 ) -> None:
     view = mount_counted(dataset.root, stall="class-")

@@ -19,7 +19,7 @@ def test_a_reader_opens_no_staged_file_at_its_origin(
     assert gate(runner, rich_tree, words) == []
 
 
-def test_the_gate_sees_what_goes_to_the_origin(
+def test_the_gate_sees_opens_at_the_origin(
     runner: Runner, rich_tree: Path, programs: Path, tmp_path: Path, tool
 ) -> None:
     tool("strace")

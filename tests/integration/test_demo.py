@@ -39,7 +39,7 @@ def test_demo_ends_with_the_seconds_of_both(run_root, tmp_path, own_origin) -> N
     assert list(own.iterdir()) == []
 
 
-def test_demo_of_a_directory_that_is_not_there_is_refused(tmp_path) -> None:
+def test_demo_of_a_missing_directory_is_refused(tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, "-P", ROOT / "scripts" / "demo.py", "40"],
         env={**os.environ, "MONARCH_DEMO": str(tmp_path / "no")},

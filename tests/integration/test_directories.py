@@ -68,20 +68,20 @@ def test_a_listing_costs_the_directory_no_reading(
 
 
 @pytest.mark.parametrize("read", ["one, 'readdir'", "one, 'readdir64'"])
-def test_both_names_of_readdir_give_all(listed: Board, read: str) -> None:
+def test_both_names_of_readdir_return_all_entries(listed: Board, read: str) -> None:
     assert python(listed, CALLS + f"print(rest(many(), {read}) == ALL)") == "True\n"
     assert answered(listed) == 2
 
 
 @pytest.mark.parametrize("call", ["readdir_r", "readdir64_r"])
-def test_both_names_of_readdir_r_give_all(listed: Board, call: str) -> None:
+def test_both_names_of_readdir_r_return_all_entries(listed: Board, call: str) -> None:
     script = CALLS + f"print(rest(many(), one_r, '{call}') == ALL)"
 
     assert python(listed, script) == "True\n"
     assert answered(listed) == 2
 
 
-def test_a_place_in_a_stream_can_be_returned_to(listed: Board) -> None:
+def test_a_stream_can_seek_to_an_earlier_position(listed: Board) -> None:
     """By telldir() as well as by what readdir() says of the next place."""
     script = CALLS + (
         "d = many(); assert LIBC.telldir(d) == 0\n"
@@ -98,7 +98,7 @@ def test_a_place_in_a_stream_can_be_returned_to(listed: Board) -> None:
     assert python(listed, script) == "True\n"
 
 
-def test_a_rewound_stream_shows_what_has_come_meanwhile(listed: Board) -> None:
+def test_a_rewound_stream_shows_new_names(listed: Board) -> None:
     script = CALLS + (
         "d = many(); one(d)\n"
         "open('many/new', 'w').close(); assert 'new' not in rest(d)\n"
@@ -108,7 +108,7 @@ def test_a_rewound_stream_shows_what_has_come_meanwhile(listed: Board) -> None:
     assert python(listed, script) == "True\n"
 
 
-def test_a_descriptor_that_was_read_from_goes_on_where_it_is(listed: Board) -> None:
+def test_a_partly_read_descriptor_continues_at_its_position(listed: Board) -> None:
     script = CALLS + (
         "fd = os.open('many', os.O_RDONLY)\n"
         "real = REAL.fdopendir(os.dup(fd))\n"
@@ -148,7 +148,7 @@ def test_a_stream_that_is_closed_unseen_leaves_nothing_behind(listed: Board) -> 
     assert python(listed, script) == "True ['.', '..']\nTrue True\n"
 
 
-def test_a_stream_goes_on_in_both_processes_after_a_fork(listed: Board) -> None:
+def test_a_stream_continues_in_both_processes_after_a_fork(listed: Board) -> None:
     script = CALLS + (
         "d = many(); first = [one(d) for _ in range(50)]\n"
         "child = os.fork()\n"
@@ -225,7 +225,7 @@ def test_a_saved_index_is_listed(board: Board) -> None:
     assert answered(board) == len(FOLDERS)
 
 
-def test_what_cannot_be_opened_is_not_listed(listed: Board) -> None:
+def test_listing_a_path_that_cannot_be_opened_fails(listed: Board) -> None:
     script = (
         "for name in ('missing', 'one.bin'):\n"
         "    try: os.listdir(name)\n"

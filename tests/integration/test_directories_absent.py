@@ -59,7 +59,7 @@ def denied(board: Board) -> int:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_name_that_is_not_there_is_denied(listed: Board, call: str) -> None:
+def test_a_missing_name_is_denied(listed: Board, call: str) -> None:
     assert python(listed, f"{LIBC}print({call})") == "2\n"
     assert denied(listed) == 1
 
@@ -91,7 +91,7 @@ NOT_SURE = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_any_spelling_of_such_a_name_is_denied(listed: Board, name: str) -> None:
+def test_any_spelling_of_a_missing_name_is_denied(listed: Board, name: str) -> None:
     shown = python(
         listed, f"{ASK}print(ask(os.stat, {name!r}), ask(os.lstat, {name!r}))"
     )
@@ -101,7 +101,7 @@ def test_any_spelling_of_such_a_name_is_denied(listed: Board, name: str) -> None
 
 
 @pytest.mark.parametrize("name", NOT_SURE)
-def test_names_that_servers_treat_in_their_own_way_are_asked_for(
+def test_names_that_servers_may_treat_specially_are_looked_up_at_the_origin(
     listed: Board, name: str
 ) -> None:
     """And those that give another error than that they are not there."""
@@ -136,7 +136,7 @@ COMES = {
 
 
 @pytest.mark.parametrize("comes", COMES)
-def test_a_name_that_comes_is_there_at_once(listed: Board, comes: str) -> None:
+def test_a_new_name_appears_at_once(listed: Board, comes: str) -> None:
     script = (
         f"{ASK}import subprocess\n"
         "def new(): return ask(os.stat, D + '/a/new'), ask(open, D + '/a/new')\n"
@@ -150,7 +150,7 @@ def test_a_name_that_comes_is_there_at_once(listed: Board, comes: str) -> None:
     assert denied(listed) == 2
 
 
-def test_a_name_that_comes_unseen_is_there_after_a_second(listed: Board) -> None:
+def test_an_unseen_new_name_appears_after_a_second(listed: Board) -> None:
     """As one that another node makes for those that poll for it."""
     script = (
         "import time\nassert not os.path.exists('a/new')\n"
@@ -189,7 +189,9 @@ UNSURE = {
 
 
 @pytest.mark.parametrize("why", UNSURE)
-def test_a_directory_that_may_differ_is_asked(board: Board, why: str) -> None:
+def test_a_directory_that_may_differ_is_looked_up_at_the_origin(
+    board: Board, why: str
+) -> None:
     folder = "digits" if "letters" in why else "a"
     (board.root / "digits").mkdir()
     (board.root / "digits" / "12").touch()
@@ -229,7 +231,9 @@ def test_errors_of_other_calls_stay(listed: Board) -> None:
     assert denied(listed) == 0
 
 
-def test_what_is_replaced_above_is_asked(listed: Board, tmp_path: Path) -> None:
+def test_a_name_below_a_replaced_directory_is_looked_up_at_the_origin(
+    listed: Board, tmp_path: Path
+) -> None:
     """The directory of that path is another one by now."""
     os.rename(listed.root / "a", tmp_path / "a")
     (listed.root / "a").mkdir()

@@ -77,7 +77,7 @@ def test_a_change_shows_at_once(listed: Board, change: str, who: str) -> None:
     assert shown == "True " + plain(listed, f"{NAMES}print(show())\n")
 
 
-def test_a_change_that_nobody_saw_shows_after_a_second(listed: Board) -> None:
+def test_an_unseen_change_shows_after_a_second(listed: Board) -> None:
     """As one that another node makes."""
     script = (
         "import time\nassert len(os.listdir('many')) == 306\n"
@@ -89,7 +89,7 @@ def test_a_change_that_nobody_saw_shows_after_a_second(listed: Board) -> None:
     assert shown == "True\n"
 
 
-def test_a_directory_is_asked_for_once_a_second(listed: Board, tmp_path: Path) -> None:
+def test_a_directory_is_looked_up_once_a_second(listed: Board, tmp_path: Path) -> None:
     """By all processes together."""
     trace = tmp_path / "trace"
     script = f"import os\nfor _ in range(50): os.listdir({str(listed.root / 'many')!r})"

@@ -53,7 +53,7 @@ def test_programs_that_list_cost_one_request_a_directory(
         assert direct[name]["asked"]["listings"] == 1 + FOLDERS, name
 
 
-def test_extended_attributes_are_asked_for_where_there_may_be_some(
+def test_extended_attributes_are_requested_only_where_they_may_exist(
     runner: Runner, mount_counted: Mount, tmp_path: Path
 ) -> None:
     """Nothing but a request for each name tells that it has none."""

@@ -42,7 +42,7 @@ def next_job_is_clean(jobs: Jobs) -> None:
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.timeout(900)
-def test_bytes_are_right_when_the_agent_is_hurt_at_a_random_moment(
+def test_bytes_are_right_when_the_agent_is_killed_or_frozen_at_any_moment(
     jobs: Jobs, blow: signal.Signals, soak_count: SoakCount, tmp_path: Path
 ) -> None:
     rng = random.Random(blow)
@@ -61,7 +61,7 @@ def test_bytes_are_right_when_the_agent_is_hurt_at_a_random_moment(
         next_job_is_clean(jobs)
 
 
-def test_a_stopped_agent_that_goes_on_serves_again(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_resumed_agent_serves_again(jobs: Jobs, tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     job = jobs.start(SLOW_FILL, jobs.reader(0, 2, stop))
     agent = jobs.wait_for_agent()

@@ -45,7 +45,7 @@ def make(folder: Path, magic: bytes) -> Path:
     return folder
 
 
-def test_of_hdf5_the_first_mib_and_the_end_are_read_ahead(
+def test_first_mib_and_end_of_hdf5_are_read_ahead(
     runner: Runner, mount_counted: Mount, tmp_path: Path
 ) -> None:
     view = mount_counted(make(tmp_path / "data", HDF5))
@@ -56,7 +56,7 @@ def test_of_hdf5_the_first_mib_and_the_end_are_read_ahead(
     assert view.counts().read_bytes == ahead_bytes + tried_bytes(outcome.report)
 
 
-def test_of_others_nothing_is_read_ahead(
+def test_other_formats_are_not_read_ahead(
     runner: Runner, mount_counted: Mount, tmp_path: Path
 ) -> None:
     view = mount_counted(make(tmp_path / "data", b""))

@@ -146,9 +146,7 @@ def test_file_of_a_dataset_by_a_link_of_its_own_names_no_alias(
 # -- files that are opened for writing too ---------------------------------------------
 
 
-def test_program_that_opens_everything_for_writing_is_told_why_nothing_is_served(
-    run, dataset
-) -> None:
+def test_report_explains_why_opens_for_writing_are_not_served(run, dataset) -> None:
     paths = dataset.paths[:5]
 
     told = run(["--data", dataset.root], *read_all(paths, "r+b"))
@@ -186,7 +184,7 @@ def disk(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_tier_sanity_is_told_in_one_line_at_the_start(
+def test_doubtful_tier_is_reported_in_one_line_at_the_start(
     run, dataset, disk, tier, line
 ) -> None:
     told = run(["--data", dataset.root, "--tier", tier.format(disk=disk)], "true")
@@ -196,13 +194,13 @@ def test_tier_sanity_is_told_in_one_line_at_the_start(
     assert told.status == 0
 
 
-def test_tier_in_memory_is_no_cause_for_doubt(run, dataset) -> None:
+def test_tier_in_memory_is_not_doubtful(run, dataset) -> None:
     told = run(["--data", dataset.root, "--tier", "ram:64MiB:/dev/shm"], "true")
 
     assert told.text.startswith(f"monarch: staging {dataset.root} (41 files, ")
 
 
-def test_tier_sanity_tells_of_a_capacity_below_the_dataset(run, dataset) -> None:
+def test_capacity_below_the_dataset_is_reported_at_the_start(run, dataset) -> None:
     room = sum(-(-path.stat().st_size // 4096) * 4096 or 4096 for path in dataset.paths)
     short, whole = (
         run(["--data", dataset.root, "--tier", f"ram:{size}B:/dev/shm"], "true").text
@@ -215,7 +213,7 @@ def test_tier_sanity_tells_of_a_capacity_below_the_dataset(run, dataset) -> None
     assert "% of it fits" not in whole
 
 
-def test_tier_sanity_is_told_by_config_check(
+def test_config_check_reports_a_doubtful_tier(
     monarch_command, dataset, disk, tmp_path
 ) -> None:
     file = tmp_path / "job.yaml"
@@ -236,9 +234,7 @@ def test_tier_sanity_is_told_by_config_check(
     assert done.returncode == 0
 
 
-def test_tier_on_a_file_system_of_the_network_is_in_doubt(
-    monkeypatch, tmp_path
-) -> None:
+def test_tier_on_a_network_file_system_is_doubtful(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(
         doubts, "file_system_traits", lambda _: FileSystemTraits(False, True)
     )
@@ -253,7 +249,7 @@ def test_tier_on_a_file_system_of_the_network_is_in_doubt(
 # -- nothing to stage, and what cannot be read ---------------------------------------
 
 
-def test_empty_dataset_is_told_at_the_start(run, tmp_path) -> None:
+def test_empty_dataset_is_reported_at_the_start(run, tmp_path) -> None:
     (tmp_path / "empty" / "below").mkdir(parents=True)
 
     told = run(["--data", tmp_path / "empty"], "true")
@@ -261,7 +257,7 @@ def test_empty_dataset_is_told_at_the_start(run, tmp_path) -> None:
     assert f"monarch: {tmp_path}/empty has no file to stage" in told.text
 
 
-def test_include_that_matches_nothing_is_told_at_the_start(run, dataset) -> None:
+def test_include_that_matches_nothing_is_reported_at_the_start(run, dataset) -> None:
     png = ["--set", "datasets.0.include=['*.png']"]
 
     told = run(["--data", dataset.root, *png], "true")
@@ -273,7 +269,7 @@ def test_include_that_matches_nothing_is_told_at_the_start(run, dataset) -> None
 
 
 @pytest.mark.root
-def test_unreadable_directory_and_file_are_told_with_path_and_errno(
+def test_unreadable_directory_and_file_are_reported_with_path_and_errno(
     as_nobody: Path,
 ) -> None:
     warnings: list[str] = []
@@ -342,7 +338,7 @@ def test_scan_progress_moves_within_one_slow_directory(
 # -- small mistakes ------------------------------------------------------------------
 
 
-def test_config_check_tells_where_each_missing_dataset_is_named(
+def test_config_check_reports_where_each_missing_dataset_is_named(
     monarch_command, tmp_path
 ) -> None:
     file = tmp_path / "job.yaml"

@@ -141,7 +141,7 @@ def test_program_that_outlives_the_job_starts_others_in_silence(
 
 
 @pytest.mark.root
-def test_program_started_as_another_user_says_nothing_of_the_shim(
+def test_program_started_as_another_user_prints_nothing_about_the_shim(
     board: Board,
 ) -> None:
     board.folder.chmod(0o711)

@@ -100,7 +100,7 @@ def test_rename_above_a_hidden_root_is_seen(data: Path, passed: Passed) -> None:
     assert passed(data, hidden(data, f"mv {top} {top}.gone")) == [str(data)]
 
 
-def test_link_to_a_hidden_root_that_is_led_elsewhere_is_seen(
+def test_retargeted_link_to_a_hidden_root_is_seen(
     data: Path, passed: Passed, tmp_path: Path
 ) -> None:
     link = tmp_path / "link"

@@ -146,7 +146,7 @@ def test_the_command_takes_an_order_from_standard_input(
     assert pooled(report) > 0
 
 
-def test_the_command_says_that_no_agent_runs(
+def test_the_command_reports_that_no_agent_runs(
     tmp_path: Path, run_root: Path, monarch_command: Path
 ) -> None:
     (tmp_path / "order").write_text("/nowhere/a\n")
@@ -177,7 +177,7 @@ def command(monarch_command: Path, order: Path) -> subprocess.CompletedProcess[s
     )
 
 
-def test_a_hint_before_the_catalog_is_followed_once_it_is_there(
+def test_a_hint_before_the_catalog_is_applied_once_it_is_ready(
     tmp_path: Path,
     run_root: Path,
     order: list[str],
@@ -206,7 +206,7 @@ def test_a_hint_before_the_catalog_is_followed_once_it_is_there(
         agent.kill()
 
 
-def test_what_a_program_has_announced_is_forgotten_when_it_has_ended(
+def test_hints_of_a_program_are_dropped_when_it_ends(
     tmp_path: Path, run_root: Path, order: list[str]
 ) -> None:
     """The Pool would keep it for a program that never opens it."""
@@ -232,7 +232,7 @@ def test_outside_a_job_a_hint_does_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert monarch.hint(["/some/file"]) == 0
 
 
-def test_a_hint_to_an_agent_that_is_gone_does_nothing(
+def test_a_hint_to_an_ended_agent_does_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(RUN_VARIABLE, str(tmp_path))
@@ -309,6 +309,6 @@ def test_a_hint_names_a_list_of_paths_in_the_run_directory(
 
 
 @pytest.mark.parametrize("wrong", ["/one/path", b"/one/path", Path("/one/path")])
-def test_one_path_is_no_order(wrong: Any) -> None:
+def test_a_single_path_is_not_an_order(wrong: Any) -> None:
     with pytest.raises(TypeError, match="a list of paths"):
         monarch.hint(wrong)

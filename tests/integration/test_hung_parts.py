@@ -85,7 +85,7 @@ def is_opening(process: "subprocess.Popen[bytes]") -> bool:
 # -- roots ------------------------------------------------------------------------
 
 
-def test_a_root_that_hangs_holds_up_no_open_of_another_root(
+def test_a_hung_root_delays_no_open_of_another_root(
     begin: Begin,
     dataset: Dataset,
     other: Dataset,
@@ -112,7 +112,7 @@ def test_a_root_that_hangs_holds_up_no_open_of_another_root(
     assert ends == [0] * len(stuck)
 
 
-def test_programs_do_not_wait_for_copies_from_a_root_that_hangs(
+def test_programs_do_not_wait_for_copies_from_a_hung_root(
     begin: Begin, dataset: Dataset, mount_counted: Callable[[Path], CountFs]
 ) -> None:
     sick = mount_counted(dataset.root)

@@ -129,7 +129,7 @@ def test_datasets_and_patterns_come_from_the_configuration(
         (["pets", "pets", "-o", "x"], "--output"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line_and_exit_code_2(
+def test_invalid_arguments_are_one_line_and_exit_code_2(
     root: Path, words: list[str], message: str
 ) -> None:
     done = index(root.parent, *words)
@@ -220,7 +220,7 @@ def test_a_mistake_with_saved_indexes_is_one_line(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_scan_of_monarch_index_is_not_saved_where_that_is_not_wanted(
+def test_a_scan_of_monarch_index_is_not_saved_if_saving_is_off(
     root: Path, tmp_path: Path
 ) -> None:
     index(tmp_path, root, "--set", "catalog.reuse=false")

@@ -152,7 +152,7 @@ def next_job_is_clean(place: Place) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("way", ["order", "random", "share"])
-def test_bytes_are_right_when_the_agent_is_hurt_while_files_fill(
+def test_bytes_are_right_when_the_agent_is_killed_or_frozen_while_files_fill(
     place: Place, blow: signal.Signals, way: str, soak_count: SoakCount
 ) -> None:
     rng = random.Random(f"{blow} {way}")
@@ -174,7 +174,7 @@ def test_bytes_are_right_when_the_agent_is_hurt_while_files_fill(
         next_job_is_clean(place)
 
 
-def test_a_stopped_agent_that_goes_on_stages_what_was_filling(place: Place) -> None:
+def test_a_resumed_agent_stages_the_files_that_were_filling(place: Place) -> None:
     job = place.start(place.reader("order", 0))
     agent = place.agent()
     place.read_some(TOTAL // 4)
@@ -215,7 +215,7 @@ def leave_no_room(disk: Path) -> Path:
 
 @pytest.mark.root
 @pytest.mark.parametrize("way", ["order", "random"])
-def test_a_tier_that_is_full_after_half_a_file_gives_its_room_back(
+def test_a_tier_that_is_full_after_half_a_file_frees_its_space(
     place: Place, small_disk: Path, way: str
 ) -> None:
     tier = ("--tier", f"ssd:90MiB:{small_disk}")
@@ -302,7 +302,7 @@ def flip(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("way", ["order", "random"])
-def test_an_origin_that_fails_in_the_middle_gives_its_error_and_nothing_wrong(
+def test_an_origin_error_in_mid_file_reaches_the_program_and_no_wrong_byte_does(
     place: Place, way: str
 ) -> None:
     job = place.start(place.then_once(place.reader(way, 0)))
@@ -321,7 +321,7 @@ def test_an_origin_that_fails_in_the_middle_gives_its_error_and_nothing_wrong(
     next_job_is_clean(place)
 
 
-def test_a_file_that_cannot_be_read_gives_eio_as_it_does_without_monarch(
+def test_an_unreadable_file_returns_eio_as_without_monarch(
     place: Place,
 ) -> None:
     place.origin.set(read_eio=name_of(1))
@@ -335,7 +335,7 @@ def test_a_file_that_cannot_be_read_gives_eio_as_it_does_without_monarch(
 
 
 @pytest.mark.parametrize("way", ["order", "random"])
-def test_an_origin_that_hangs_and_comes_back_is_waited_for(
+def test_an_origin_that_hangs_and_recovers_is_waited_for(
     place: Place, way: str
 ) -> None:
     job = place.start(place.then_once(place.reader(way, 0)))

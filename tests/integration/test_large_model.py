@@ -53,7 +53,7 @@ def naive() -> Path:
 @pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_random_operations_give_what_they_give_on_plain_files(
+def test_random_operations_return_the_same_as_on_plain_files(
     played: Campaign, soak_count: Callable[[int, int], int], tier_codec: str
 ) -> None:
     count = soak_count(500, 10_000)
@@ -98,7 +98,7 @@ def test_a_number_that_two_files_have_in_turn_gives_bytes_of_one_of_them(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("way", ["slow-fill", "demand"])
-def test_random_operations_give_the_same_when_the_agent_is_hurt(
+def test_random_operations_return_the_same_when_the_agent_is_killed_or_frozen(
     played: Campaign,
     run_root: Path,
     soak_count: Callable[[int, int], int],

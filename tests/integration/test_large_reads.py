@@ -82,7 +82,7 @@ def test_reading_in_sequence_for_three_epochs_reads_the_origin_once(
     assert outcome.counter("reads_origin") == 0
 
 
-def test_small_random_reads_of_a_fast_origin_are_not_waited_for(
+def test_small_random_reads_do_not_wait_where_the_origin_is_fast(
     runner: Runner, mount_counted: Callable[..., CountFs], tmp_path: Path
 ) -> None:
     """They are copied afterwards, out of the page cache, and come from there later.
@@ -121,7 +121,7 @@ def test_small_random_reads_wait_for_the_agent_where_the_origin_is_slow(
     assert outcome.succeed().counter("reads_local") > 300
 
 
-def test_a_sparse_reader_costs_the_origin_what_it_reads_and_once(
+def test_a_sparse_reader_reads_only_its_bytes_from_the_origin_and_once(
     runner: Runner, counted: CountFs
 ) -> None:
     """Rounded to Blocks; the whole File is not copied."""
@@ -139,9 +139,7 @@ def test_a_sparse_reader_costs_the_origin_what_it_reads_and_once(
     assert outcome.report["staging"]["files"] == 0
 
 
-def test_fill_completes_what_programs_have_read_in_part(
-    runner: Runner, counted: CountFs
-) -> None:
+def test_fill_completes_partly_read_files(runner: Runner, counted: CountFs) -> None:
     """After all other Files; the origin gives each Block once."""
     make_file(counted.source, seed=2)
     file = shard(counted)
@@ -156,7 +154,7 @@ def test_fill_completes_what_programs_have_read_in_part(
     assert outcome.report["staging"]["files"] == 2
 
 
-def test_readers_that_wait_for_a_file_that_becomes_whole_are_served(
+def test_waiting_readers_are_served_when_a_file_becomes_whole(
     make_cluster: Callable[..., Cluster],
 ) -> None:
     """They wait for Blocks, of which nothing is told any more of a whole File."""
@@ -182,7 +180,7 @@ def shell(way: str, file: Path) -> str:
 
 @pytest.mark.parametrize("way", ["vectors", "shared", "reused"])
 @pytest.mark.parametrize("kind", ["plain", "counted"])
-def test_reads_of_all_kinds_give_what_the_origin_gives(
+def test_all_kinds_of_reads_return_the_bytes_of_the_origin(
     runner: Runner,
     counted: CountFs,
     tmp_path: Path,
@@ -260,7 +258,7 @@ def expected(file: Path, runner: Runner) -> bytes:
     return finish(process, answer=b"\n").stdout
 
 
-def test_a_file_that_another_program_has_changed_is_the_origins(
+def test_a_file_changed_by_another_program_is_read_from_the_origin(
     runner: Runner, tmp_path: Path
 ) -> None:
     """Without Monarch's knowledge, while the File is staged in part."""
@@ -292,7 +290,7 @@ def test_an_error_of_the_origin_is_the_programs_own(
     assert lines[1:] == ["Input/output error"] * (len(lines) - 1)
 
 
-def test_a_killed_agent_leaves_the_origin(
+def test_reads_continue_from_the_origin_when_the_agent_is_killed(
     runner: Runner, tmp_path: Path, run_root: Path
 ) -> None:
     file = make_file(tmp_path / "data")
@@ -320,7 +318,7 @@ def is_agent(pid: str, run_root: Path) -> bool:
     return b"agent" in words.split(b"\0") and os.fsencode(run_root) in words
 
 
-def test_a_tier_that_gets_full_in_the_middle_costs_nothing_but_time(
+def test_a_tier_that_fills_up_in_mid_job_costs_only_time(
     runner: Runner, tmp_path: Path
 ) -> None:
     """Others have filled the device: no Block is lost, and the room is given back."""

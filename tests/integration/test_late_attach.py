@@ -66,7 +66,7 @@ def stage(board: Board) -> None:
     board.ask("publish-all")
 
 
-def test_programs_are_served_as_soon_as_the_catalog_is_there(
+def test_programs_are_served_as_soon_as_the_catalog_is_ready(
     board: Board, early: Callable[..., Program]
 ) -> None:
     one = early()
@@ -86,7 +86,7 @@ def test_programs_are_served_as_soon_as_the_catalog_is_there(
     assert counters["origin_early"] == 2
 
 
-def test_process_of_the_time_before_is_active_and_has_one_slot(
+def test_process_started_before_the_catalog_is_active_and_has_one_slot(
     board: Board, early: Callable[..., Program]
 ) -> None:
     one = early()
@@ -98,7 +98,7 @@ def test_process_of_the_time_before_is_active_and_has_one_slot(
     assert slots == [3]
 
 
-def test_child_of_the_time_before_attaches_itself(
+def test_child_started_before_the_catalog_attaches_itself(
     board: Board, early: Callable[..., Program]
 ) -> None:
     one = early()
@@ -167,7 +167,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("unstable", [(), ("-u",)], ids=["stable", "unstable"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_changed_before_the_catalog_is_there_is_not_served(
+def test_files_changed_before_the_catalog_are_not_served(
     board: Board,
     early: Callable[..., Program],
     change: str,
@@ -183,7 +183,7 @@ def test_what_is_changed_before_the_catalog_is_there_is_not_served(
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_changed_before_is_right_if_the_scan_has_seen_it(
+def test_changes_before_the_catalog_are_right_if_the_scan_saw_them(
     board: Board, early: Callable[..., Program], change: str
 ) -> None:
     one = early()
@@ -195,7 +195,7 @@ def test_what_is_changed_before_is_right_if_the_scan_has_seen_it(
     assert describe(board.root, board.environ()) == describe(board.root)
 
 
-def test_file_that_has_got_another_inode_lets_its_root_pass_through(
+def test_file_with_a_new_inode_lets_its_root_pass_through(
     board: Board, early: Callable[..., Program]
 ) -> None:
     """As on an overlay, which copies what is written to."""
@@ -238,7 +238,7 @@ def test_process_that_ended_before_has_left_its_marks(
     assert python(board, "print(read('two.bin'))") == "NEW\n"
 
 
-def test_what_changes_while_the_agent_settles_the_marks_is_marked_at_once(
+def test_changes_while_the_agent_settles_the_marks_are_marked_at_once(
     board: Board, early: Callable[..., Program]
 ) -> None:
     """The agent may have read the table: the process sets the mark itself."""
@@ -269,7 +269,7 @@ def test_program_that_begins_while_the_agent_settles_is_served_afterwards_only(
     assert (before, board.counters()["opens_hit_tier0"]) == (0, 1)
 
 
-def test_descriptor_that_was_given_open_for_writing_is_marked(board: Board) -> None:
+def test_inherited_writable_descriptor_is_marked(board: Board) -> None:
     """It was opened by nobody that the Shim has seen."""
     board.start("-e")
     with (board.root / "two.bin").open("a") as given:
@@ -289,7 +289,7 @@ def test_descriptor_that_was_given_open_for_writing_is_marked(board: Board) -> N
             child.communicate(b"go\ngo\n")
 
 
-def test_mapping_that_was_made_by_no_call_that_is_seen_is_marked_on_attaching(
+def test_mapping_made_by_an_unseen_call_is_marked_on_attaching(
     board: Board, early: Callable[..., Program]
 ) -> None:
     one = early()
@@ -325,7 +325,7 @@ def test_changes_elsewhere_take_no_room(
     assert board.ask("root") == "0"
 
 
-def test_more_changes_than_the_table_takes_let_the_root_pass_through(
+def test_more_changes_than_the_table_holds_let_the_root_pass_through(
     board: Board, early: Callable[..., Program]
 ) -> None:
     one = early()
@@ -342,7 +342,7 @@ def test_more_changes_than_the_table_takes_let_the_root_pass_through(
 
 
 @pytest.mark.root
-def test_mount_of_the_time_before_is_seen(
+def test_mount_made_before_the_catalog_is_seen(
     board: Board, early: Callable[..., Program]
 ) -> None:
     one = early()

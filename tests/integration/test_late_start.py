@@ -117,7 +117,7 @@ def test_programs_are_served_once_the_scan_has_ended(
     assert ready_opens(counters) == len(paths) - in_blocks(tier_codec)
 
 
-def test_what_is_written_during_the_scan_is_read_by_all(
+def test_writes_during_the_scan_are_read_by_all(
     start: Start, slow: CountFs, tmp_path: Path
 ) -> None:
     """Here the scan has seen the files before, and waits for another dataset."""
@@ -144,7 +144,7 @@ def test_what_is_written_during_the_scan_is_read_by_all(
 
 
 @pytest.mark.root
-def test_what_a_process_without_a_way_to_the_catalog_writes_is_marked(
+def test_writes_of_a_process_that_cannot_reach_the_catalog_are_marked(
     start: Start, slow: CountFs, tmp_path: Path
 ) -> None:
     """It has another root directory: the agent looks at what it has changed."""
@@ -231,7 +231,7 @@ def test_files_of_an_index_are_compared_beside_the_job(
     assert agent.status()["report"]["metadata"]["answered"] > before
 
 
-def test_copy_of_an_earlier_job_is_adopted_if_its_file_is_what_it_was(
+def test_copy_of_an_earlier_job_is_adopted_if_its_file_is_unchanged(
     indexed: Callable[..., AgentProcess], dataset: Dataset
 ) -> None:
     """Neither the index nor the copy shows that the file was rewritten since."""
@@ -277,7 +277,7 @@ def test_catalog_that_finds_no_room_later_leaves_programs_to_the_origin(
         subprocess.run(["umount", "-l", run_root], check=True)
 
 
-def test_dataset_that_cannot_be_used_is_told_before_any_program_starts(
+def test_unusable_dataset_is_reported_before_any_program_starts(
     start: Start, slow: CountFs, tmp_path: Path
 ) -> None:
     """However short programs wait, and however long another dataset takes."""
@@ -287,7 +287,7 @@ def test_dataset_that_cannot_be_used_is_told_before_any_program_starts(
     assert not any(heard.startswith("late") for heard in agent.heard)
 
 
-def test_root_that_does_not_answer_holds_up_no_start(
+def test_unresponsive_root_delays_no_start(
     start: Start, slow: CountFs, tmp_path: Path
 ) -> None:
     other = make_dataset(tmp_path / "other", large=0)

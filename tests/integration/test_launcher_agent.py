@@ -187,7 +187,7 @@ def test_progress_is_a_line_now_and_then_and_each_warning_is_one(
     ]
 
 
-def test_launcher_joins_after_an_ending_agent_by_starting_another(
+def test_launcher_that_finds_an_ending_agent_starts_another_one(
     launch: Launch, tmp_path: Path
 ) -> None:
     launch.script([*READY, ["follow"], ["state", 3], ["sleep", 1], ["remove"]])

@@ -25,7 +25,7 @@ DEADLY = [
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 7, 125, 126, 127, 255])
-def test_exit_code_is_the_programs(launch: Launch, code: int) -> None:
+def test_exit_code_is_that_of_the_program(launch: Launch, code: int) -> None:
     done = launch.run("sh", "-c", f"exit {code}")
 
     assert done.returncode == code
@@ -36,14 +36,14 @@ def test_exit_code_is_the_programs(launch: Launch, code: int) -> None:
 
 
 @pytest.mark.parametrize("number", DEADLY)
-def test_death_by_signal_is_the_programs(launch: Launch, number: int) -> None:
+def test_death_by_signal_is_that_of_the_program(launch: Launch, number: int) -> None:
     words = ["sh", "-c", f"kill -{int(number)} $$"]
     done = launch.run("-q", *words, cwd=launch.folder)
 
     assert done.returncode == -number
 
 
-def test_signal_that_the_caller_ignores_kills_us_as_it_killed_the_program(
+def test_signal_ignored_by_the_caller_kills_the_launcher_like_its_program(
     launch: Launch,
 ) -> None:
     program = (
@@ -67,7 +67,7 @@ def test_ignored_child_signal_does_not_lose_the_exit_code(launch: Launch) -> Non
     assert done.returncode == 9
 
 
-def test_no_core_is_dumped_by_us(launch: Launch, tmp_path: Path) -> None:
+def test_launcher_dumps_no_core(launch: Launch, tmp_path: Path) -> None:
     def allow_cores() -> None:
         _, most = resource.getrlimit(resource.RLIMIT_CORE)
         resource.setrlimit(resource.RLIMIT_CORE, (most, most))
@@ -79,7 +79,7 @@ def test_no_core_is_dumped_by_us(launch: Launch, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("core*"))
 
 
-def test_quiet_says_nothing(launch: Launch) -> None:
+def test_quiet_prints_nothing(launch: Launch) -> None:
     done = launch.run("--quiet", "echo", "hello")
 
     assert (done.stdout, done.stderr) == (b"hello\n", b"")
@@ -128,7 +128,7 @@ def test_wrong_usage_is_one_line_and_exit_2(
     ],
 )
 @pytest.mark.parametrize("end", [[], ["--"]])
-def test_options_end_at_the_first_word_that_is_none(
+def test_options_end_at_the_first_word_that_is_not_an_option(
     launch: Launch, words: list[str], end: list[str]
 ) -> None:
     done = launch.run(*words, *end, "echo", "-q", "--", "--nope")
@@ -154,7 +154,7 @@ def test_command_not_found_is_127_before_an_agent_starts(launch: Launch) -> None
 
 
 @pytest.mark.parametrize("name", ["./missing", "", "/etc/passwd/x"])
-def test_path_that_is_not_there_is_127(launch: Launch, name: str) -> None:
+def test_missing_path_is_127(launch: Launch, name: str) -> None:
     assert launch.run(name).returncode == 127
 
 
@@ -168,7 +168,7 @@ def test_file_that_is_not_executable_is_126(launch: Launch, tmp_path: Path) -> N
     assert launch.run(str(tmp_path)).returncode == 126
 
 
-def test_interpreter_that_is_missing_is_127(launch: Launch, tmp_path: Path) -> None:
+def test_missing_interpreter_is_127(launch: Launch, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o755)
@@ -235,7 +235,7 @@ def test_arguments_arrive_byte_for_byte(launch: Launch, show: Path) -> None:
         ("cp", "4", False),
     ],
 )
-def test_launcher_of_several_nodes_behind_us_is_one_warning(
+def test_multi_node_launcher_as_the_program_is_one_warning(
     launch: Launch, tmp_path: Path, name: str, nodes: str, warned: bool
 ) -> None:
     program = tmp_path / name
@@ -267,7 +267,7 @@ def test_disabled_runs_the_program_at_once(launch: Launch) -> None:
 @pytest.mark.parametrize(
     "words", [[], ["--version"], ["report", "a b", "-q"], ["run", "-q", "--help"]]
 )
-def test_other_verbs_are_pythons(launch: Launch, words: list[str]) -> None:
+def test_other_verbs_run_in_python(launch: Launch, words: list[str]) -> None:
     environ = launch.environ | {
         "MONARCH_STAGING_RUN": "/run-dir",
         "LD_PRELOAD": f"/run-dir/shim.so:{launch.layout['shim']}",
@@ -304,7 +304,7 @@ def test_long_and_many_lines_of_the_report_arrive(launch: Launch) -> None:
     assert lines[5002:] == ["end"]
 
 
-def test_agent_that_talks_too_much_does_not_hold_the_program(launch: Launch) -> None:
+def test_agent_that_prints_too_much_does_not_block_the_program(launch: Launch) -> None:
     steps: list[Step] = [*HEALTHY]
     steps[5:5] = [["write", "warn " + "z" * 300 + "\n"]] * 1000
     launch.script(steps)

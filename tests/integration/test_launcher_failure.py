@@ -68,7 +68,7 @@ def test_agent_that_dies_while_starting_is_one_warning(
 
 
 @pytest.mark.parametrize("steps", [[*READY], [*READY, ["write", "say ha"]]])
-def test_agent_that_dies_while_the_program_runs_does_not_matter(
+def test_agent_that_dies_while_the_program_runs_is_harmless(
     launch: Launch, tmp_path: Path, steps: list[Step]
 ) -> None:
     gate = tmp_path / "gate"
@@ -82,7 +82,7 @@ def test_agent_that_dies_while_the_program_runs_does_not_matter(
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("words", ["fail 125 no room", "plain no room"])
-def test_agent_that_cannot_is_one_warning(
+def test_agent_that_cannot_start_is_one_warning(
     launch: Launch, words: str, strict: bool
 ) -> None:
     launch.script([*START, ["clear"], ["write", f"{words}\n"]])
@@ -107,7 +107,7 @@ def test_quiet_does_not_hide_that_the_program_runs_without_staging(
 
 
 @pytest.mark.parametrize(("program", "code"), [("exit 5", 5), ("kill -9 $$", -9)])
-def test_failed_program_is_told_although_the_agent_stays_for_others(
+def test_failed_program_is_reported_while_the_agent_serves_others(
     launch: Launch, tmp_path: Path, program: str, code: int
 ) -> None:
     launch.script([*READY, ["until", str(tmp_path / "never")]])
@@ -118,7 +118,7 @@ def test_failed_program_is_told_although_the_agent_stays_for_others(
     assert b"the program failed; not waiting for the rest of its job" in done.stderr
 
 
-def test_failed_program_is_not_told_before_the_report_of_an_ending_agent(
+def test_failed_program_is_not_reported_before_the_report_of_an_ending_agent(
     launch: Launch,
 ) -> None:
     ending: list[Step] = [["follow"], ["state", 3], ["sleep", 3]]
@@ -130,7 +130,7 @@ def test_failed_program_is_not_told_before_the_report_of_an_ending_agent(
     assert done.stderr.endswith(b"the report\n")
 
 
-def test_report_that_another_node_gives_is_not_missed(launch: Launch) -> None:
+def test_report_printed_by_another_node_is_not_missed(launch: Launch) -> None:
     launch.script([*READY, ["follow"], ["write", "done\n"], ["remove"]])
 
     assert launch.run("-q", "true").stderr == b""
@@ -149,7 +149,7 @@ def test_wrong_configuration_is_exit_2_and_nothing_starts(launch: Launch) -> Non
 
 @pytest.mark.parametrize("end", [[], [["remove"]]], ids=["", "cleaned"])
 @pytest.mark.parametrize(("code", "expected"), [(2, 2), (125, 0)])
-def test_what_failed_for_one_rank_is_not_tried_again_by_the_others(
+def test_start_that_failed_for_one_rank_is_not_retried_by_the_others(
     launch: Launch, code: int, expected: int, end: list[Step]
 ) -> None:
     launch.script(
@@ -167,7 +167,7 @@ def test_what_failed_for_one_rank_is_not_tried_again_by_the_others(
     assert len(launch.events("start")) < (8 if end else 2)
 
 
-def test_a_failure_of_the_past_does_not_count(launch: Launch) -> None:
+def test_an_old_failure_does_not_count(launch: Launch) -> None:
     launch.script([["write", "fail 2 wrong\n"]])
     assert launch.run("--job", "j", "true").returncode == 2
 
@@ -209,7 +209,7 @@ def test_stopped_agent_is_given_up_by_the_others(
     assert first.communicate(timeout=30)[0] == b"hello\n"
 
 
-def test_a_stopped_start_holds_up_nobody_for_long(
+def test_a_stopped_start_delays_other_launchers_only_briefly(
     launch: Launch, tmp_path: Path
 ) -> None:
     launch.script([["until", str(tmp_path / "gate")], *HEALTHY])

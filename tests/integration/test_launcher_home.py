@@ -47,7 +47,7 @@ def in_taken_place(
     )
 
 
-def test_a_directory_that_a_stranger_has_made_is_passed_by(launch: Launch) -> None:
+def test_a_directory_made_by_another_user_is_skipped(launch: Launch) -> None:
     script = '"$@"; stat -c "%a %u %n" /dev/shm/*'
     show = launch.argv("sh", "-c", "echo $MONARCH_STAGING_RUN")
 
@@ -65,7 +65,7 @@ def test_a_directory_that_a_stranger_has_made_is_passed_by(launch: Launch) -> No
     assert done.stderr.splitlines()[-1] == "the report"
 
 
-def test_all_that_start_at_once_meet_all_the_same(
+def test_simultaneous_launchers_still_share_one_run_directory(
     launch: Launch, tmp_path: Path
 ) -> None:
     launch.script([["sleep", 0.3], *START, *HEALTHY[len(START) :]])
@@ -101,7 +101,7 @@ def test_a_directory_that_the_user_has_opened_to_others_is_refused(
     )
 
 
-def test_a_stranger_that_holds_the_lock_costs_a_second(
+def test_a_lock_held_by_another_user_costs_a_second(
     launch: Launch, tmp_path: Path
 ) -> None:
     (tmp_path / "holder.py").write_text(HOLDER)
@@ -118,7 +118,7 @@ def test_a_stranger_that_holds_the_lock_costs_a_second(
     assert done.stdout.startswith(f"{USUAL}.")
 
 
-def test_a_job_is_found_though_its_usual_place_has_been_given_back(
+def test_a_job_is_found_although_its_usual_place_is_free_again(
     launch: Launch, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -140,7 +140,7 @@ def test_a_job_is_found_though_its_usual_place_has_been_given_back(
     assert len(launch.events("start")) == 2
 
 
-def test_the_other_verbs_look_in_the_same_places(
+def test_the_other_verbs_search_the_same_places(
     monarch_command: Path, dataset: Dataset, tmp_path: Path
 ) -> None:
     look = "$M status --job j; env -u MONARCH_STAGING_RUN $M status --json; cat $1/*/*"

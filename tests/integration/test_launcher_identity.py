@@ -76,7 +76,7 @@ def only_program(line: str) -> bool:
 
 
 @pytest.mark.parametrize("start", [None, unusual], ids=["usual", "unusual"])
-def test_program_finds_what_its_caller_has_left(
+def test_program_inherits_the_state_of_its_caller(
     ways: list[str], launch: Launch, show: Path, start: Callable[[], None] | None
 ) -> None:
     fds = [os.open("/dev/zero", os.O_RDONLY), os.open("/dev/null", os.O_RDWR)]
@@ -92,7 +92,7 @@ def test_program_finds_what_its_caller_has_left(
 
 
 @pytest.mark.parametrize("fds", [(0,), (2,), (0, 2)])
-def test_program_started_without_standard_descriptors_gets_none_of_ours(
+def test_program_started_without_standard_descriptors_gets_none(
     ways: list[str], launch: Launch, show: Path, fds: tuple[int, ...]
 ) -> None:
     options = {"preexec_fn": closed(*fds)}
@@ -105,7 +105,7 @@ def test_program_started_without_standard_descriptors_gets_none_of_ours(
     assert list(filter(only_program, ours)) == list(filter(only_program, plain))
 
 
-def test_our_words_never_reach_a_file_that_took_the_place_of_stderr(
+def test_messages_never_reach_a_file_that_replaced_stderr(
     launch: Launch,
 ) -> None:
     done = launch.run("--job", "j", "sh", "-c", "exit 3", preexec_fn=closed(2))
@@ -157,9 +157,7 @@ def test_environment_without_any_variable(launch: Launch, show: Path) -> None:
     assert names == [*needed, "LD_PRELOAD", "MONARCH_STAGING_RUN"]
 
 
-def test_caller_that_wants_a_signal_at_its_death_gets_it(
-    launch: Launch, show: Path
-) -> None:
+def test_parent_death_signal_is_inherited(launch: Launch, show: Path) -> None:
     libc = ctypes.CDLL(None)
 
     def ask() -> None:
@@ -172,7 +170,7 @@ def test_caller_that_wants_a_signal_at_its_death_gets_it(
     assert any(f"death {int(signal.SIGUSR1)} " in line for line in ours)
 
 
-def test_alarm_set_before_us_reaches_the_program(launch: Launch) -> None:
+def test_alarm_set_before_the_launcher_reaches_the_program(launch: Launch) -> None:
     def set_alarm() -> None:
         signal.setitimer(signal.ITIMER_REAL, 2)
 
@@ -181,7 +179,7 @@ def test_alarm_set_before_us_reaches_the_program(launch: Launch) -> None:
     assert done.returncode == -signal.SIGALRM
 
 
-def test_we_do_not_stay_in_the_programs_directory(
+def test_launcher_leaves_the_working_directory_of_the_program(
     launch: Launch, tmp_path: Path
 ) -> None:
     # It goes when the program has been started.

@@ -113,7 +113,7 @@ def test_the_last_of_many_descriptors_counts(
     assert (run.returncode, out) == (0, b"new"), err
 
 
-def test_a_launcher_that_joins_the_agent_looks_too(
+def test_a_launcher_that_joins_the_agent_checks_its_descriptors_too(
     runner: Runner, root: Path, static: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -137,7 +137,7 @@ def test_a_launcher_that_joins_the_agent_looks_too(
     assert out == b"oldnew"
 
 
-def test_what_is_only_read_or_lies_elsewhere_is_served_all_the_same(
+def test_files_inherited_for_reading_or_outside_a_root_do_not_matter(
     runner: Runner, root: Path, tmp_path: Path
 ) -> None:
     with (root / "log").open() as log, (tmp_path / "out").open("w") as out:

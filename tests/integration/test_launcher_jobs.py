@@ -63,7 +63,7 @@ def test_another_list_option_or_configuration_is_another_job(launch: Launch) -> 
     assert len(set(jobs)) == len(jobs)
 
 
-def test_a_name_or_a_scheduler_comes_before_the_list(launch: Launch) -> None:
+def test_a_name_or_a_scheduler_takes_precedence_over_the_list(launch: Launch) -> None:
     words = ("--hosts", HOSTS)
 
     assert job_of(launch, *words, "--job", "mine") == "mine"
@@ -80,7 +80,9 @@ def options_of(launch: Launch, *words: str, **variables: str) -> int:
 
 
 @pytest.mark.parametrize("place", ["option", "variable", "here", "xdg", "home", "none"])
-def test_the_agent_can_name_the_job_by_a_list_alike(launch: Launch, place: str) -> None:
+def test_the_agent_names_a_job_by_its_list_like_the_launcher(
+    launch: Launch, place: str
+) -> None:
     files = {
         "option": "c.yaml",
         "variable": "v.yaml",
@@ -122,7 +124,7 @@ def test_the_name_by_a_list_depends_on_options_of_the_agent_only(
     assert options != options_of(launch, *words[1:], HOME="relative")
 
 
-def test_the_agent_of_a_job_with_a_name_is_given_no_options(launch: Launch) -> None:
+def test_the_agent_of_a_named_job_gets_no_options_fingerprint(launch: Launch) -> None:
     job_of(launch, "--job", "mine", "--data", "/d")
 
     assert "--options-fingerprint" not in launch.events("start")[-1]["argv"]

@@ -19,7 +19,7 @@ READY: list[Step] = [["state", int(AgentState.READY)], ["write", "ready staging\
 REST = HEALTHY[-3:]
 
 
-def test_program_starts_with_one_line_before_there_is_a_catalog(
+def test_program_starts_with_one_line_before_the_catalog_is_ready(
     launch: Launch, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -35,7 +35,7 @@ def test_program_starts_with_one_line_before_there_is_a_catalog(
     assert done.returncode == 7
 
 
-def test_quiet_start_before_there_is_a_catalog_prints_nothing(launch: Launch) -> None:
+def test_quiet_start_before_the_catalog_is_ready_prints_nothing(launch: Launch) -> None:
     launch.script([*BEGIN, SCANNING, LATE, *REST])
 
     done = launch.run("-q", "echo", "hello")
@@ -59,7 +59,7 @@ def test_strict_start_waits_for_the_catalog(launch: Launch, tmp_path: Path) -> N
     assert said == b"monarch: staging\nthe report\n"
 
 
-def test_strict_start_without_a_catalog_in_the_end_is_exit_125(launch: Launch) -> None:
+def test_strict_start_is_exit_125_if_the_catalog_fails(launch: Launch) -> None:
     plain: Step = ["write", "plain the scan failed\n"]
     launch.script([*BEGIN, SCANNING, LATE, plain, *REST])
 
@@ -69,9 +69,7 @@ def test_strict_start_without_a_catalog_in_the_end_is_exit_125(launch: Launch) -
     assert done.stderr == b"monarch: the scan failed\n"
 
 
-def test_catalog_that_will_not_come_is_one_warning(
-    launch: Launch, tmp_path: Path
-) -> None:
+def test_failed_catalog_is_one_warning(launch: Launch, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     plain: list[Step] = [["write", "plain the scan failed\n"], ["until", str(gate)]]
     launch.script([*BEGIN, SCANNING, LATE, *plain, *REST])

@@ -57,7 +57,7 @@ def test_under_any_limit_the_program_ends_as_it_would(
     assert (done.returncode, done.stdout) == (plain.returncode, plain.stdout)
 
 
-def test_a_reader_of_our_lines_that_has_gone_does_not_matter(launch: Launch) -> None:
+def test_a_closed_stderr_pipe_is_harmless(launch: Launch) -> None:
     reading, writing = os.pipe()
     os.close(reading)
 
@@ -167,7 +167,7 @@ def test_a_full_file_system_keeps_nothing_of_a_job(
 
 
 @pytest.mark.parametrize("offset", ["+2d", "-2d", "+0 x10"])
-def test_another_time_for_the_program_is_none_for_monarch(
+def test_a_faked_clock_of_the_program_does_not_affect_monarch(
     runner: Runner, rich_tree: Path, tool: Callable[[str], str], offset: str
 ) -> None:
     faketime = tool("faketime")
@@ -186,7 +186,7 @@ def test_another_time_for_the_program_is_none_for_monarch(
     assert sum(counters[name] for name in served) == 1
 
 
-def test_a_working_directory_that_is_gone_does_not_matter(
+def test_a_removed_working_directory_is_harmless(
     runner: Runner, rich_tree: Path, tmp_path: Path
 ) -> None:
     file = next(p for p in rich_tree.rglob("*") if p.is_file() and p.stat().st_size)

@@ -116,7 +116,7 @@ def test_hosts_in_the_file_alone_are_one_job(site: Site) -> None:
     assert os.listdir(shared) == []
 
 
-def test_interrupted_wait_takes_the_agent_along_and_the_others_go_on(
+def test_interrupted_wait_ends_its_agent_and_the_other_nodes_continue(
     site: Site,
 ) -> None:
     gate, shared = site.folder / "gate", site.folder / "shared"

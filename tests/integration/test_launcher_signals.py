@@ -32,7 +32,7 @@ def start(launch: Launch, counter: Path, *names: str) -> subprocess.Popen[bytes]
 
 
 @pytest.mark.parametrize("name", SIGNALS)
-def test_signal_to_us_alone_is_forwarded_once(
+def test_signal_to_the_launcher_alone_is_forwarded_once(
     launch: Launch, counter: Path, name: str
 ) -> None:
     with start(launch, counter, name) as run:
@@ -67,7 +67,7 @@ def test_signal_after_one_to_the_group_is_forwarded(
     assert out == b"got SIGUSR2\n"
 
 
-def test_same_signal_first_to_the_group_then_to_us_comes_twice(
+def test_signal_to_the_group_and_then_to_the_launcher_arrives_twice(
     launch: Launch, counter: Path
 ) -> None:
     with start(launch, counter, "SIGUSR2") as run:
@@ -127,9 +127,7 @@ def test_a_stopped_program_without_a_terminal_can_be_continued_by_its_own_pid(
     assert run.returncode == 6
 
 
-def test_impatient_user_sends_the_agent_away_too(
-    launch: Launch, tmp_path: Path
-) -> None:
+def test_impatient_user_ends_the_agent_too(launch: Launch, tmp_path: Path) -> None:
     launch.script([*HEALTHY[:-2], ["until", str(tmp_path / "never")]])
     with launch.popen("sh", "-c", "exit 0") as run:
         wait_until(lambda: launch.events("finish"))

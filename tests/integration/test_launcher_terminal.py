@@ -86,7 +86,7 @@ def test_background_program_that_reads_the_terminal_is_stopped(
     terminal.expect("read=hello")
 
 
-def test_an_editor_that_stops_itself_comes_back(terminal: Terminal) -> None:
+def test_an_editor_that_stops_itself_can_be_resumed(terminal: Terminal) -> None:
     terminal.send("$RUN run -q sh -c 'kill -TSTP $$; echo back; exit 5'\n")
     terminal.expect("Stopped.*prompt> ")
 
@@ -172,7 +172,7 @@ def test_ctrl_z_stops_the_wait_for_other_nodes(
     assert "the report" in terminal.expect("code=7")
 
 
-def test_nothing_is_said_of_waiting_while_the_program_has_the_terminal(
+def test_no_waiting_is_reported_while_the_program_has_the_terminal(
     terminal: Terminal, launch: Launch, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"

@@ -67,7 +67,7 @@ def start(
 SLOW = ("--set", "fill.bandwidth=40kB/s", "--set", "fill.concurrency=1")
 
 
-def test_status_in_mid_run_tells_percent_rate_and_time_left(start, view):
+def test_status_in_mid_run_shows_percent_rate_and_time_left(start, view):
     """Finding 10 of first use."""
     mount, dataset = view
     agent = start(mount.root, *SLOW)
@@ -90,7 +90,7 @@ def test_status_in_mid_run_tells_percent_rate_and_time_left(start, view):
     assert "job ended" not in printed
 
 
-def test_status_while_scanning_tells_what_was_found(start, view):
+def test_status_while_scanning_shows_the_number_of_names_found(start, view):
     """Finding 10 of first use: all zeros while scanning."""
     mount, _ = view
     mount.set(stat_us=50_000)
@@ -127,7 +127,7 @@ def test_top_shows_an_agent_once_or_as_json_without_escapes(start, view, tier_co
     assert "report" not in found
 
 
-def test_top_of_two_nodes_shows_how_both_do(make_cluster, monarch_command, tier_codec):
+def test_top_shows_the_state_of_both_nodes(make_cluster, monarch_command, tier_codec):
     cluster = make_cluster(2)
     job = cluster.start(Plan(2), hold=[1])
     job.await_epoch(1)
@@ -168,7 +168,7 @@ def top_on_a_terminal(start, view, before=""):
     return agent, shell
 
 
-def test_top_on_a_terminal_replaces_what_it_has_shown(start, view):
+def test_top_on_a_terminal_replaces_its_last_frame(start, view):
     agent, shell = top_on_a_terminal(start, view)
     shell.expect(r"\x1b\[\d+A.*staged.*\x1b\[\d+A")
     agent.stop()
@@ -179,7 +179,7 @@ def test_top_on_a_terminal_replaces_what_it_has_shown(start, view):
     shell.close()
 
 
-def test_top_that_is_ended_gives_the_terminal_its_cursor_back(start, view):
+def test_top_restores_the_cursor_when_it_is_terminated(start, view):
     agent, shell = top_on_a_terminal(start, view, "timeout -s TERM 2")
     shell.expect(r"\x1b\[\?25l.*staged.*\x1b\[\?25h")
     shell.send("echo code $?\n")

@@ -298,7 +298,7 @@ def test_mappings_behave_as_plain(
     assert "origin" not in served(run(runner, view, PLAIN[name]))
 
 
-def test_core_has_of_mappings_what_a_plain_one_has(
+def test_core_dump_has_the_same_mappings_as_a_plain_one(
     runner: Runner, mount_counted: Mount, tmp_path: Path
 ) -> None:
     if Path("/proc/sys/kernel/core_pattern").read_text().startswith(("|", "/")):
@@ -322,7 +322,7 @@ def allocator(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ALLOCATORS)
-def test_allocators_that_map_memory_themselves_notice_nothing(
+def test_allocators_that_map_memory_themselves_are_unaffected(
     runner: Runner, mount_counted: Mount, tmp_path: Path, name: str
 ) -> None:
     library = allocator(name)

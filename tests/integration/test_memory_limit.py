@@ -48,7 +48,7 @@ def cgroup() -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_ram_replicas_are_given_back_before_the_program_is_killed(
+def test_ram_replicas_are_freed_before_the_program_is_killed(
     cgroup: Path, tmp_path: Path, run_root: Path, monarch_command: Path
 ) -> None:
     total = make_certified(tmp_path / "data", FILES, MEAN_BYTES)

@@ -135,7 +135,7 @@ def test_waits_are_a_histogram_in_seconds(start, dataset):
     assert 0 < total == agent.status()["waits"]["total_s"] < 60
 
 
-def test_metrics_are_off_unless_they_are_asked_for(start):
+def test_metrics_are_off_by_default(start):
     agent = start()
     agent.listen("ready")
 
@@ -148,7 +148,7 @@ def test_metrics_are_off_unless_they_are_asked_for(start):
     assert f"pid={agent.process.pid}," not in sockets
 
 
-def test_metrics_are_given_to_this_machine_only(start):
+def test_metrics_are_served_to_this_machine_only(start):
     agent = start("metrics.port=0")
     agent.listen("ready")
     wait_until(lambda: agent.status()["metrics"])
@@ -185,7 +185,7 @@ def test_a_port_that_is_taken_is_one_warning(start):
         agent.stop()
 
 
-def test_a_reader_that_says_nothing_holds_up_nobody_for_long(start):
+def test_a_silent_client_delays_others_only_briefly(start):
     agent = start("metrics.port=0")
     agent.listen("ready")
     wait_until(lambda: agent.status()["metrics"])
@@ -226,13 +226,13 @@ def test_the_file_is_replaced_whole_and_removed_at_the_end(start, tmp_path):
         ("metrics.port=70000", "--set metrics.port=70000: metrics.port: 70000 is not"),
     ],
 )
-def test_what_cannot_be_exported_is_refused(start, setting, line):
+def test_an_invalid_export_setting_is_refused(start, setting, line):
     agent = start(setting)
 
     assert agent.listen("fail").startswith(f"2 {line}")
 
 
-def test_without_the_library_one_line_says_how_to_get_it(monkeypatch):
+def test_a_missing_library_is_one_line_with_the_install_command(monkeypatch):
     monkeypatch.setattr(setup, "find_spec", lambda name: None)
     wanted = Config(metrics=Metrics(port=0))
 

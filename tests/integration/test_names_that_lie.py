@@ -30,7 +30,7 @@ READS = {
 
 @pytest.mark.parametrize("way", READS)
 @pytest.mark.parametrize("alias", ALIASES)
-def test_any_name_of_a_descriptor_shows_what_was_written_since(
+def test_any_name_of_a_descriptor_shows_later_writes(
     linked: Board, alias: str, way: str
 ) -> None:
     shown = python(
@@ -100,7 +100,7 @@ FLAGS = ["O_APPEND", "O_CREAT", "O_DSYNC", "O_DIRECT"]
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_descriptor_opened_anew_in_an_unusual_way_shows_what_was_written(
+def test_descriptor_reopened_in_an_unusual_way_shows_writes(
     linked: Board, flag: str
 ) -> None:
     shown = python(
@@ -119,9 +119,7 @@ def test_descriptor_opened_anew_in_an_unusual_way_shows_what_was_written(
 
 
 @pytest.mark.parametrize("path", ["None", "f'/proc/self/fd/{fd}'.encode()"])
-def test_stream_opened_anew_for_reading_shows_what_was_written(
-    linked: Board, path: str
-) -> None:
+def test_stream_reopened_for_reading_shows_writes(linked: Board, path: str) -> None:
     shown = python(
         linked,
         "c = ctypes.CDLL(None); c.fopen.restype = c.freopen.restype = ctypes.c_void_p\n"
@@ -191,7 +189,9 @@ def test_copy_to_a_new_file_with_the_inode_of_the_old_one_is_whole(
 
 
 @pytest.mark.root
-def test_rename_above_a_root_is_seen_by_who_has_changed_its_view(board: Board) -> None:
+def test_rename_above_a_root_is_seen_by_a_process_with_another_view(
+    board: Board,
+) -> None:
     begin(board, "two.bin")
 
     python(
@@ -234,7 +234,7 @@ def test_change_by_a_descriptor_marks_its_own_file_alone(
 
 
 @pytest.mark.root
-def test_name_of_a_descriptor_shows_what_was_written_in_who_has_other_rights(
+def test_name_of_a_descriptor_shows_writes_to_a_process_with_other_rights(
     linked: Board,
 ) -> None:
     shown = python(
@@ -272,7 +272,7 @@ TRIES = {
 
 
 @pytest.mark.parametrize("way", TRIES)
-def test_name_of_a_directory_that_is_only_tried_lets_the_root_be_served(
+def test_failed_change_of_a_directory_name_leaves_the_root_served(
     linked: Board, way: str
 ) -> None:
     (linked.folder / "loose").write_bytes(b"loose")
@@ -426,7 +426,7 @@ def test_change_by_a_very_long_spelling_shows_in_its_directory(
     assert shown == "1.0 True\n"
 
 
-def test_link_with_two_names_shows_what_becomes_of_the_other(board: Board) -> None:
+def test_link_with_two_names_shows_the_removal_of_the_other(board: Board) -> None:
     os.symlink("two.bin", board.root / "a" / "way")
     os.link(board.root / "a" / "way", board.root / "way", follow_symlinks=False)
     begin(board, "two.bin")

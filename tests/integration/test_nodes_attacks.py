@@ -122,7 +122,7 @@ def requests(digest: int) -> Iterator[bytes]:
         yield rng.randbytes(rng.choice([1, 39, 40, 41, 4096]))
 
 
-def test_a_node_that_lies_gets_no_byte_of_a_file(make_cluster):
+def test_a_lying_node_receives_no_byte_of_a_file(make_cluster):
     cluster = make_cluster(2, files=FILES)
     with two_nodes(cluster) as (door, _):
         digest = catalog_digest(cluster.nodes[0])
@@ -207,9 +207,7 @@ def test_bytes_that_are_forged_on_the_wire_reach_no_program(
 
 
 @pytest.mark.root
-def test_checksums_alone_do_not_keep_out_who_forges_them(
-    make_cluster, between, tmp_path
-):
+def test_checksums_alone_do_not_stop_forgery(make_cluster, between, tmp_path):
     wish = ["--set", "peers.integrity=checksum"]
 
     changed, outcome = forged(make_cluster, between, tmp_path / "meet", *wish)
@@ -257,7 +255,7 @@ def test_nothing_of_a_secret_is_left_when_the_job_has_ended(make_cluster):
     assert os.listdir(cluster.rendezvous) == []
 
 
-def test_what_killed_nodes_have_left_is_cleaned_and_of_living_ones_nothing(
+def test_leftovers_of_killed_nodes_are_cleaned_and_living_ones_kept(
     make_cluster,
 ):
     cluster = make_cluster(2, files=20)

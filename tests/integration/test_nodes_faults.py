@@ -126,7 +126,7 @@ def test_an_agent_that_is_frozen_delays_no_open_for_long(make_cluster, soak_coun
         cluster.kill()
 
 
-def test_a_frozen_agent_that_goes_on_is_a_node_again(make_cluster):
+def test_a_resumed_agent_is_a_node_again(make_cluster):
     cluster = make_cluster(NODES, files=FILES)
     job = cluster.start(Plan(EPOCHS, pause_s=PAUSE_S), *OPTIONS, hold=[2])
     job.await_epoch(0)
@@ -143,7 +143,7 @@ END_MAX_S = 20.0
 
 
 @pytest.mark.parametrize("victim", [0, 2], ids=["the first", "another"])
-def test_a_node_that_dies_with_all_that_runs_on_it_keeps_nobody(make_cluster, victim):
+def test_a_node_that_dies_with_its_programs_blocks_no_other_node(make_cluster, victim):
     cluster = make_cluster(3, files=FILES)
     epochs = tuple(1 if node == victim else 3 for node in range(3))
 
@@ -220,7 +220,7 @@ LATE_FILES = 120
 
 @pytest.mark.root
 @pytest.mark.timeout(240)
-def test_a_late_node_does_not_make_the_others_late(make_cluster, switched, soak_count):
+def test_a_slow_node_does_not_slow_down_the_others(make_cluster, switched, soak_count):
     links = switched(NODES, wired=2)
     cluster = make_cluster(NODES, files=LATE_FILES, links=links)
     options = (*OPTIONS, "--set", f"peers.timeout={SHORT_S * 1000:g}ms")

@@ -61,7 +61,7 @@ def test_processes_that_read_parts_read_each_file_once_in_an_epoch(
     )
 
 
-def test_wrong_pieces_and_those_that_cannot_be_read_are_noted(make_cluster, tmp_path):
+def test_wrong_and_unreadable_pieces_are_noted(make_cluster, tmp_path):
     cluster = make_cluster(1, sizes=[1_000_000, 10_000])
     changed, failing = sorted(cluster.sizes)
     cluster.origin.set(read_eio=failing)
@@ -98,7 +98,7 @@ def test_wrong_bytes_and_failed_reads_fail_a_job(make_cluster):
     assert sum(first in words for words in wrong) == 1
 
 
-def test_the_programs_that_are_there_deal_all_files_among_themselves(make_cluster):
+def test_the_running_programs_divide_all_files_among_themselves(make_cluster):
     cluster = make_cluster(3, files=FILES)
     rest = [cluster.nodes[0], cluster.nodes[2]]
 

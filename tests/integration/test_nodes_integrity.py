@@ -68,7 +68,7 @@ def agreed(cluster: Cluster) -> list[str]:
 
 
 @pytest.mark.parametrize("wish", ["auto", "mac", "checksum"])
-def test_nodes_that_can_use_what_is_wished(make_cluster, wish):
+def test_nodes_use_the_requested_integrity_if_they_can(make_cluster, wish):
     cluster = make_cluster(2, files=FILES)
     words = ["--set", "peers.mode=partition", "--set", f"peers.integrity={wish}"]
     job = cluster.start(Plan(2), *words, hold=[1])
@@ -99,7 +99,7 @@ def test_a_node_without_libcrypto_is_named_and_all_use_checksums(
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_node_that_cannot_do_what_is_demanded_works_alone(
+def test_a_node_without_the_required_integrity_works_alone(
     make_cluster, hiding, number
 ):
     cluster = changed(make_cluster(2, files=FILES), number, LD_LIBRARY_PATH=hiding)
@@ -113,7 +113,7 @@ def test_a_node_that_cannot_do_what_is_demanded_works_alone(
 
 
 @pytest.mark.parametrize(("first", "other"), [("mac", "checksum"), ("checksum", "mac")])
-def test_a_node_that_is_set_otherwise_works_alone(make_cluster, first, other):
+def test_a_node_with_another_setting_works_alone(make_cluster, first, other):
     cluster = changed(
         make_cluster(2, files=FILES), 1, MONARCH_STAGING_PEERS__INTEGRITY=other
     )

@@ -78,7 +78,7 @@ def test_nodes_read_large_files_once_whatever_part_each_reads(
 
 @pytest.mark.parametrize("reading", ["order", "random"])
 @pytest.mark.parametrize("sharding", ["everything", "parts"])
-def test_what_programs_ask_for_is_read_once_without_fill(
+def test_requested_blocks_are_read_once_without_fill(
     cluster: Cluster, sharding: str, reading: str
 ) -> None:
     plan = Plan(EPOCHS, sharding=sharding, reading=reading)
@@ -110,7 +110,7 @@ def start_slowly(
 @pytest.mark.parametrize("fill", ["with fill", "without fill"])
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("reading", ["order", "random"])
-def test_bytes_are_right_when_a_peer_is_hurt_while_large_files_are_read(
+def test_bytes_are_right_when_a_peer_is_killed_or_frozen_in_large_files(
     make_cluster, soak_count, blow: signal.Signals, reading: str, fill: str
 ) -> None:
     cluster = make_cluster(NODES, sizes=SIZES)
@@ -224,7 +224,7 @@ def test_blocks_that_are_forged_on_the_wire_reach_no_program(
 
 
 @pytest.mark.parametrize("reading", ["order", "random"])
-def test_an_origin_that_fails_for_a_time_gives_its_error_and_nothing_wrong(
+def test_a_temporary_origin_error_reaches_programs_and_no_wrong_byte_does(
     make_cluster, reading: str
 ) -> None:
     cluster = make_cluster(NODES, sizes=SIZES)

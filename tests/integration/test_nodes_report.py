@@ -17,7 +17,7 @@ def rows(outcome: Outcome, name: str) -> list[Any]:
     return [node[name] for node in outcome.report["nodes"]]
 
 
-def test_the_report_of_a_job_agrees_with_what_the_origin_has_counted(make_cluster):
+def test_the_report_of_a_job_agrees_with_the_counts_of_the_origin(make_cluster):
     cluster = make_cluster()
 
     outcome = cluster.run(Plan(EPOCHS)).right(opens=4 * EPOCHS * FILES)
@@ -34,7 +34,7 @@ def test_the_report_of_a_job_agrees_with_what_the_origin_has_counted(make_cluste
     assert report["imbalance"]["served_max_over_mean"] >= 1.0
 
 
-def test_what_two_nodes_say_of_each_other_is_the_same(make_cluster):
+def test_two_nodes_report_the_same_about_each_other(make_cluster):
     cluster = make_cluster(3)
 
     outcome = cluster.run(Plan(2)).right(opens=6 * FILES)

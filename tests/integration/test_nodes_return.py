@@ -15,7 +15,7 @@ CIRCLE_S = 15.0
 SILENCE_S = HEARTBEATS_MISSED * HEARTBEAT_S
 
 
-def test_a_first_node_that_comes_again_goes_by_the_placement_of_the_others(
+def test_a_returning_first_node_follows_the_placement_of_the_others(
     make_cluster: Callable[..., Cluster],
 ) -> None:
     """The Placement was made without node 2, which is there when node 0 comes again."""
@@ -40,7 +40,7 @@ def test_a_first_node_that_comes_again_goes_by_the_placement_of_the_others(
     assert outcome.longest().delay_s < CIRCLE_S / 2, outcome.longest()
 
 
-def test_a_finished_node_goes_on_serving_while_the_first_one_is_frozen(
+def test_a_finished_node_keeps_serving_while_the_first_one_is_frozen(
     make_cluster: Callable[..., Cluster],
 ) -> None:
     """Nodes that hear of nobody end soon: the others must find each other before."""

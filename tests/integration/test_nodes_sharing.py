@@ -55,7 +55,7 @@ def test_two_nodes_that_share_twelve_epochs_save_nine_tenths_of_all_requests(
     assert requests <= 0.10 * 12 * (direct.opens + direct.reads)
 
 
-def test_nodes_hold_together_what_no_node_can_hold(make_cluster):
+def test_nodes_together_hold_a_dataset_too_large_for_one_node(make_cluster):
     cluster = make_cluster()
     share = int(0.3 * cluster.size_bytes)
     tier = ("--tier", f"ram:{share + TRANSIT_BYTES}B:{cluster.ram}")
@@ -71,7 +71,7 @@ def test_nodes_hold_together_what_no_node_can_hold(make_cluster):
     assert later_bytes <= 0.02 * cluster.size_bytes
 
 
-def test_a_cold_file_that_all_want_at_once_is_read_once(make_cluster):
+def test_a_cold_file_requested_by_all_at_once_is_read_once(make_cluster):
     cluster = make_cluster(files=100, open_us=5000)
     only_demand = ("--set", "fill.enabled=false")
 
@@ -110,7 +110,7 @@ def test_nodes_with_peers_off_each_read_the_origin(make_cluster):
 
 
 @pytest.mark.root
-def test_nodes_that_hold_everything_ask_no_peer_any_more(make_cluster, switched):
+def test_nodes_that_hold_everything_no_longer_ask_peers(make_cluster, switched):
     links = switched(3)
     cluster = make_cluster(3, links=links, mean_bytes=50_000)
 
@@ -153,7 +153,7 @@ def test_nodes_of_the_same_size_serve_the_same_share(
     read_once(cluster)
 
 
-def test_a_job_goes_on_without_a_node_that_never_comes(make_cluster):
+def test_a_job_runs_without_a_missing_node(make_cluster):
     cluster = make_cluster(4)
 
     outcome = cluster.run(
@@ -165,7 +165,7 @@ def test_a_job_goes_on_without_a_node_that_never_comes(make_cluster):
     assert not any(o.at_origin for o in outcome.opens)
 
 
-def test_a_node_that_comes_late_is_served(make_cluster):
+def test_a_late_node_is_served(make_cluster):
     cluster = make_cluster(3)
     job = cluster.start(Plan((3, 3, 3)), "--set", "peers.join_timeout=3s", absent=[2])
     job.await_epoch(0, parties=4)

@@ -141,7 +141,7 @@ def test_a_write_to_a_large_file_on_one_node_is_read_by_all_nodes(make_cluster):
         soon(cluster, writers, name)
 
 
-def test_what_is_written_before_there_is_a_catalog_all_nodes_read(make_cluster):
+def test_a_write_before_the_catalog_is_read_by_all_nodes(make_cluster):
     """The programs of both nodes start while the first one still scans."""
     made = make_cluster(2, files=FILES)
     cluster, mount = writable(made), made.origin

@@ -46,7 +46,7 @@ def test_a_scan_asks_for_each_name_once(mount_counted: Mount, source: Path) -> N
     assert counts.opens == 0
 
 
-def test_a_scan_uses_the_metadata_that_come_with_the_names(
+def test_a_scan_uses_the_metadata_returned_with_the_names(
     mount_counted: Mount, source: Path
 ) -> None:
     """Also in a directory that is read in many parts."""
@@ -60,7 +60,7 @@ def test_a_scan_uses_the_metadata_that_come_with_the_names(
     assert view.counts().stats < 300
 
 
-def test_over_a_network_it_is_not_asked_who_may_read(
+def test_a_scan_of_a_network_file_system_checks_no_read_access(
     mount_counted: Mount, source: Path
 ) -> None:
     """Server and mode may differ there; `access` of a program is the origin's."""
@@ -124,7 +124,7 @@ def test_the_next_job_compares_directories_and_scans_nothing(
     assert loaded.stats <= scanned.stats + 2 * FILES * FOLDERS
 
 
-def test_a_file_that_grew_between_two_jobs_is_read_as_it_is(
+def test_a_file_that_grew_between_two_jobs_is_read_with_its_new_content(
     source: Path, runner: Runner, state_home: Path
 ) -> None:
     """Directories do not show it, so the second job loads the index of the first."""

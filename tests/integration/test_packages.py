@@ -146,7 +146,7 @@ def test_wheel_carries_manual_pages_completion_and_reference(wheel: Path) -> Non
     assert not [name for name in names if name.startswith("monarch/pages/share")]
 
 
-def test_wheel_says_what_it_is(wheel: Path) -> None:
+def test_wheel_has_complete_metadata(wheel: Path) -> None:
     head = metadata(wheel)
     classifiers = head.get_all("Classifier") or []
 

@@ -241,7 +241,7 @@ def survived(report: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("codec", "made"), BOMBS)
-def test_piece_that_is_more_or_less_than_it_says_is_dropped(
+def test_piece_of_another_length_than_declared_is_dropped(
     jobs: Jobs, codec: str, made: Callable[[int], bytes]
 ) -> None:
     """What decodes to other bytes than it declares is dropped, counted and replaced."""
@@ -269,7 +269,7 @@ def test_bit_that_flips_anywhere_in_a_frame_is_found(jobs: Jobs, codec: str) -> 
 
 
 @pytest.mark.parametrize("rest", [0, 300, 100_000])
-def test_pack_file_that_is_truncated_costs_the_frames_behind(
+def test_truncated_pack_file_loses_the_frames_behind_the_cut(
     jobs: Jobs, rest: int
 ) -> None:
     def damage(packs: list[Path]) -> None:
@@ -281,7 +281,7 @@ def test_pack_file_that_is_truncated_costs_the_frames_behind(
     survived(report)
 
 
-def test_pack_files_that_are_removed_are_read_on(jobs: Jobs) -> None:
+def test_removed_pack_files_remain_readable(jobs: Jobs) -> None:
     """The agent has them open."""
 
     def damage(packs: list[Path]) -> None:

@@ -22,19 +22,19 @@ from integration.test_faults import (  # noqa: F401
 )
 from integration.test_faults import (  # noqa: F401
     test_a_killed_job_leaves_nothing_that_the_next_one_trusts,
-    test_a_stopped_agent_that_goes_on_serves_again,
+    test_a_resumed_agent_serves_again,
     test_a_tier_that_runs_full_leaves_the_bytes_right,
-    test_bytes_are_right_when_the_agent_is_hurt_at_a_random_moment,
+    test_bytes_are_right_when_the_agent_is_killed_or_frozen_at_any_moment,
 )
 from integration.test_nodes_faults import (  # noqa: F401
-    test_a_node_that_dies_with_all_that_runs_on_it_keeps_nobody,
+    test_a_node_that_dies_with_its_programs_blocks_no_other_node,
     test_an_agent_that_is_killed_costs_only_what_it_held,
 )
 from integration.test_nodes_sharing import (  # noqa: F401
-    test_a_node_that_comes_late_is_served,
+    test_a_late_node_is_served,
     test_files_of_several_extents_pass_from_node_to_node,
     test_four_nodes_that_read_everything_read_the_origin_once,
-    test_nodes_hold_together_what_no_node_can_hold,
+    test_nodes_together_hold_a_dataset_too_large_for_one_node,
     test_several_commands_on_a_node_share_its_agent,
 )
 from integration.test_nodes_written import (  # noqa: F401
@@ -239,7 +239,7 @@ def decoded_bytes(run_root: Path) -> int:
     return sum(one.st_blocks * 512 for p, one in files if p.parent.name == "transit")
 
 
-def test_four_nodes_hold_together_what_fits_only_packed(
+def test_four_nodes_together_hold_a_dataset_that_fits_only_packed(
     make_cluster: Callable[..., Cluster],
 ) -> None:
     nodes = make_cluster()
@@ -263,7 +263,7 @@ def test_four_nodes_hold_together_what_fits_only_packed(
     assert outcome.report["counters"]["opens_miss"] <= 4 * len(nodes.sizes)
 
 
-def test_library_that_is_missing_is_told_and_files_are_packed_as_they_are(
+def test_missing_library_is_reported_and_files_are_packed_uncompressed(
     monkeypatch: pytest.MonkeyPatch, runner: Runner, tmp_path: Path
 ) -> None:
     from monarch.agent import packed_tiers

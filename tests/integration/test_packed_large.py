@@ -17,9 +17,9 @@ from integration.test_large_faults import (  # noqa: F401
     Place,
     leave_no_room,
     small_disk,
-    test_a_stopped_agent_that_goes_on_stages_what_was_filling,
-    test_an_origin_that_fails_in_the_middle_gives_its_error_and_nothing_wrong,
-    test_bytes_are_right_when_the_agent_is_hurt_while_files_fill,
+    test_a_resumed_agent_stages_the_files_that_were_filling,
+    test_an_origin_error_in_mid_file_reaches_the_program_and_no_wrong_byte_does,
+    test_bytes_are_right_when_the_agent_is_killed_or_frozen_while_files_fill,
     told,
 )
 from integration.test_large_faults import (
@@ -30,9 +30,9 @@ from integration.test_nodes_large import (
 )
 from integration.test_nodes_large import (  # noqa: F401
     test_blocks_that_change_on_the_disk_of_their_owner_reach_no_other_node,
-    test_bytes_are_right_when_a_peer_is_hurt_while_large_files_are_read,
+    test_bytes_are_right_when_a_peer_is_killed_or_frozen_in_large_files,
     test_nodes_read_large_files_once_whatever_part_each_reads,
-    test_what_programs_ask_for_is_read_once_without_fill,
+    test_requested_blocks_are_read_once_without_fill,
 )
 from monarch.codec import Codec
 from monarch.native import codec_library
@@ -184,7 +184,7 @@ for pack in pathlib.Path({str(medium)!r}).rglob("*.pack"):
 
 
 @pytest.mark.timeout(300)  # the threads that pack rest while all processors are busy
-def test_piece_that_is_damaged_before_it_is_packed_is_brought_again(
+def test_piece_damaged_before_it_is_packed_is_read_again(
     runner: Runner,
     run_root: Path,
     mount_counted: Callable[..., CountFs],

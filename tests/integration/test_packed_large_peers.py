@@ -68,7 +68,7 @@ def test_peers_send_blocks_as_they_are_packed(
     assert sent < 0.75 * files
 
 
-def test_blocks_that_are_stored_as_they_are_come_so(
+def test_blocks_stored_plain_are_sent_plain(
     packed: Callable[..., Cluster],
 ) -> None:
     cluster = packed("none")

@@ -161,7 +161,7 @@ def test_file_that_has_changed_is_read_again(site: Site, tmp_path: Path) -> None
     assert SIZES[1] <= site.origin_bytes <= SIZES[1] * 1.02
 
 
-def test_extents_that_a_job_has_not_read_come_in_the_next_one(
+def test_extents_that_a_job_has_not_read_are_added_by_the_next_one(
     site: Site, tmp_path: Path
 ) -> None:
     """Without fill a job packs the Extents alone of which it has read all."""

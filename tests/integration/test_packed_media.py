@@ -103,7 +103,7 @@ def test_files_that_find_a_full_medium_are_read_right_and_leak_no_room(
     assert warnings(agent) == []
 
 
-def test_medium_that_fails_while_files_are_packed_is_not_used_any_more(
+def test_medium_that_fails_while_files_are_packed_is_no_longer_used(
     begin: Begin, medium: CountFs, folder: Path
 ) -> None:
     medium.set(wbw=SLOW)
@@ -124,7 +124,7 @@ def test_medium_that_fails_while_files_are_packed_is_not_used_any_more(
     assert len(warnings(agent)) == 1
 
 
-def test_medium_that_cannot_be_read_is_not_used_any_more(
+def test_unreadable_medium_is_no_longer_used(
     begin: Begin, medium: CountFs, folder: Path
 ) -> None:
     agent = begin(
@@ -144,7 +144,7 @@ def test_medium_that_cannot_be_read_is_not_used_any_more(
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_medium_that_fails_while_pieces_of_large_files_are_packed_is_told(
+def test_medium_that_fails_while_pieces_of_large_files_are_packed_is_reported(
     begin: Begin, medium: CountFs, large: list[Path], error: int
 ) -> None:
     agent = begin(
@@ -164,7 +164,7 @@ def test_medium_that_fails_while_pieces_of_large_files_are_packed_is_told(
     assert len(warnings(agent)) == (error == errno.EIO)
 
 
-def test_medium_that_cannot_be_read_gives_no_piece_of_a_large_file(
+def test_unreadable_medium_serves_no_piece_of_a_large_file(
     begin: Begin, medium: CountFs, large: list[Path]
 ) -> None:
     agent = begin(

@@ -61,7 +61,7 @@ def watched(look: Callable[[], None], every_s: float) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("pool", ["auto", "40MiB"])
-def test_tier_and_pool_take_together_what_the_user_gives(
+def test_tier_and_pool_together_use_the_configured_memory(
     runner: Runner,
     memory: Path,
     tmp_path: Path,
@@ -99,7 +99,7 @@ def test_tier_and_pool_take_together_what_the_user_gives(
         ("plain", "auto", ""),
     ],
 )
-def test_pool_too_small_for_the_largest_file_is_told(
+def test_pool_too_small_for_the_largest_file_is_reported(
     runner: Runner, tmp_path: Path, codec: str, pool: str, told: str
 ) -> None:
     """Once, with the file, what it needs and the key; files are read right anyway."""
@@ -124,7 +124,7 @@ def test_pool_too_small_for_the_largest_file_is_told(
 
 
 @pytest.mark.timeout(120)
-def test_memory_of_the_agent_does_not_grow_with_what_is_decoded(
+def test_memory_of_the_agent_does_not_grow_with_decoded_files(
     runner: Runner, run_root: Path, folder: Path
 ) -> None:
     seen: list[int] = []

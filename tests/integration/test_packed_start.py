@@ -71,7 +71,7 @@ def test_origin_that_hangs_does_not_delay_the_start_without_limit(
     assert took_s - plain_s < START_MAX_S
 
 
-def test_what_is_read_to_choose_a_codec_is_in_the_report(
+def test_reads_that_choose_a_codec_are_in_the_report(
     runner: Runner, folder: Path, mount_counted: Callable[..., CountFs]
 ) -> None:
     view = mount_counted(folder)
@@ -86,7 +86,7 @@ def test_what_is_read_to_choose_a_codec_is_in_the_report(
     assert outcome.origin_bytes == outcome.report["agent"]["tried_bytes"] == read
 
 
-def test_what_the_first_node_has_read_for_all_is_in_the_report(
+def test_reads_of_the_first_node_for_all_are_in_the_report(
     make_cluster: Callable[..., Cluster],
 ) -> None:
     cluster = make_cluster(3)

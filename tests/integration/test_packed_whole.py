@@ -133,7 +133,7 @@ def job(
         made.agent.kill()
 
 
-def test_what_is_packed_is_made_whole_without_the_origin(job: Job) -> None:
+def test_packed_files_are_made_whole_without_the_origin(job: Job) -> None:
     job.begin(*SMALL_POOL)
     job.await_packed()
     job.empty_pool()
@@ -150,7 +150,7 @@ def test_what_is_packed_is_made_whole_without_the_origin(job: Job) -> None:
     assert 0 <= report["tiers"][0]["used_bytes"] - plain_bytes <= SIZES[2] / 2
 
 
-def test_what_the_pool_holds_moves_and_the_rest_comes_once(job: Job) -> None:
+def test_blocks_in_the_pool_are_moved_and_the_others_read_once(job: Job) -> None:
     """Blocks of some Extents that are not complete, so that none is packed."""
     job.begin(*NO_FILL)
     job.view.reset()
@@ -182,7 +182,7 @@ def test_damaged_frames_cost_the_origin_their_extents_once(job: Job) -> None:
     assert job.view.counts().read_bytes <= 1.01 * (SIZES[0] + SIZES[1])
 
 
-def test_who_reads_its_blocks_meanwhile_gets_the_right_ones(job: Job) -> None:
+def test_concurrent_readers_get_the_right_blocks(job: Job) -> None:
     """From the Pool, from frames while they are decoded, from the Replica."""
     job.begin(*SMALL_POOL)
     job.await_packed()
@@ -215,7 +215,7 @@ def test_without_room_for_all_of_it_a_stream_reads_the_origin(job: Job) -> None:
     assert job.view.counts().read_bytes >= SIZES[0]
 
 
-def test_what_an_earlier_job_has_packed_is_made_whole(job: Job) -> None:
+def test_files_packed_by_an_earlier_job_are_made_whole(job: Job) -> None:
     retain = ("--set", "retain=7d")
     job.begin(*retain)
     job.await_packed()
@@ -230,7 +230,7 @@ def test_what_an_earlier_job_has_packed_is_made_whole(job: Job) -> None:
     assert os.listdir(job.run_root) == []
 
 
-def test_room_that_other_files_need_is_not_taken(job: Job) -> None:
+def test_space_that_other_files_need_is_not_taken(job: Job) -> None:
     """Of 80 MiB that fit in 26 MiB, 24 MiB plain would fit before the rest."""
     job.begin(*NO_FILL, size="26MiB")
     part = job.start(READS_PART, job.view.root / "0.bin", 5000)

@@ -141,7 +141,7 @@ def test_agent_killed_in_a_whole_copy_leaves_nothing_that_the_next_one_trusts(
     assert after.stop() == 0
 
 
-def test_file_that_a_program_writes_under_a_whole_copy_is_read_as_it_is_then(
+def test_file_written_during_a_whole_copy_is_read_with_its_new_content(
     start: Begin, medium: CountFs, large: list[Path]
 ) -> None:
     agent = start()
@@ -160,7 +160,7 @@ def test_file_that_a_program_writes_under_a_whole_copy_is_read_as_it_is_then(
     assert agent.stop() == 0
 
 
-def test_room_that_comes_later_is_used(
+def test_space_freed_later_is_used(
     start: Begin, medium: CountFs, large: list[Path]
 ) -> None:
     """Of 42 MiB 16 are free: too little for all of the second file, until the frames of

@@ -86,7 +86,7 @@ def four(start) -> list[Node]:
     return nodes
 
 
-def test_a_killed_node_is_known_within_seconds(four):
+def test_a_killed_node_is_noticed_within_seconds(four):
     four[2].process.kill()
 
     for node in (four[0], four[1], four[3]):
@@ -105,7 +105,7 @@ def test_a_killed_hub_is_replaced_and_the_rest_stay_together(four, start):
 
 
 @pytest.mark.parametrize("number", [0, 3], ids=["the hub", "another"])
-def test_a_frozen_node_is_given_up_and_comes_back_when_it_thaws(four, number):
+def test_a_frozen_node_is_given_up_and_rejoins_when_it_thaws(four, number):
     rest = [node for node in four if node is not four[number]]
     four[number].process.send_signal(signal.SIGSTOP)
     for node in rest:

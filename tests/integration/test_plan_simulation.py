@@ -36,7 +36,7 @@ def planned(cluster: Cluster, tier: list[str], sharding: str) -> list[int]:
     ("nodes", "held", "sharding"),
     [(1, 0.5, "dealt"), (2, 0.5, "everything"), (2, 1.2, "dealt")],
 )
-def test_the_origin_gives_in_each_epoch_what_was_simulated(
+def test_origin_reads_of_each_epoch_match_the_simulation(
     make_cluster, nodes: int, held: float, sharding: str
 ) -> None:
     cluster = make_cluster(nodes, sizes=[SIZE] * FILES)

@@ -24,7 +24,7 @@ def same_result(
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_a_reading_program_gives_the_same_result(
+def test_a_reading_program_produces_the_same_result(
     reader: Reader, runner: Runner, rich_tree: Path, programs: Path, tmp_path: Path
 ) -> None:
     outcome = same_result(reader, (rich_tree, tmp_path / "out", programs), runner)
@@ -33,7 +33,7 @@ def test_a_reading_program_gives_the_same_result(
 
 
 @pytest.mark.parametrize("reader", LISTERS, ids=lambda reader: reader.name)
-def test_a_listing_program_gives_the_same_result(
+def test_a_listing_program_produces_the_same_result(
     reader: Reader, runner: Runner, rich_tree: Path, programs: Path, tmp_path: Path
 ) -> None:
     outcome = same_result(reader, (rich_tree, tmp_path / "out", programs), runner)
@@ -41,7 +41,7 @@ def test_a_listing_program_gives_the_same_result(
     assert outcome.counter("stats_answered") > 0
 
 
-def test_a_static_program_gives_the_same_result_from_the_origin(
+def test_a_static_program_produces_the_same_result_from_the_origin(
     runner: Runner, rich_tree: Path, programs: Path, tmp_path: Path
 ) -> None:
     outcome = same_result(STATIC, (rich_tree, tmp_path / "out", programs), runner)
@@ -78,7 +78,7 @@ SQLITE = (
 
 
 @pytest.mark.parametrize("suffix", ["sqlite", "sqlite3", "db"])
-def test_a_reader_of_a_live_database_sees_what_is_written(
+def test_a_reader_of_a_live_database_sees_new_writes(
     suffix: str, runner: Runner, tmp_path: Path
 ) -> None:
     root = tmp_path / "rows"

@@ -35,7 +35,7 @@ def size(board: Board, call: str) -> int:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_file_that_was_not_looked_at_in_this_job_is_the_origins(
+def test_file_not_yet_compared_in_this_job_is_read_from_the_origin(
     provisional: Board, call: str
 ) -> None:
     assert size(provisional, CALLS[call]) == 10

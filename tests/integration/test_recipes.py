@@ -92,7 +92,7 @@ def test_each_recipe_is_in_the_guide_of_configs() -> None:
 # -- Slurm --------------------------------------------------------------------------
 
 
-def test_slurm_job_is_looked_at_staged_and_reported(
+def test_slurm_job_is_checked_staged_and_reported(
     site: Callable[..., subprocess.CompletedProcess[str]],
     dataset: Dataset,
     tmp_path: Path,
@@ -128,7 +128,7 @@ def test_tasks_of_a_slurm_array_find_the_copies_of_earlier_ones(
 
 
 @pytest.mark.parametrize(("status", "queued"), [(85, True), (3, False), (0, False)])
-def test_slurm_job_is_queued_again_if_the_program_asks_for_it(
+def test_slurm_job_is_requeued_on_request_of_the_program(
     site: Callable[..., subprocess.CompletedProcess[str]],
     tmp_path: Path,
     status: int,
@@ -159,7 +159,7 @@ def test_slurm_prolog_makes_a_directory_that_only_the_user_can_use(
 
 
 @pytest.mark.root
-def test_slurm_epilog_gives_back_what_a_killed_job_has_left(
+def test_slurm_epilog_removes_the_leftovers_of_a_killed_job(
     site: Callable[..., subprocess.CompletedProcess[str]],
     monarch_command: Path,
     tmp_path: Path,
@@ -234,7 +234,7 @@ def test_mpi_job_starts_its_ranks_on_the_named_nodes(
     assert "active in 2 of 2 processes" in done.stdout
 
 
-def test_container_job_gives_the_container_what_env_prints(
+def test_container_job_passes_the_output_of_env_to_the_container(
     site: Callable[..., subprocess.CompletedProcess[str]], dataset: Dataset
 ) -> None:
     done = site(

@@ -166,7 +166,7 @@ def test_an_open_of_a_vfork_child_is_reported_with_its_cause(
 
 
 @pytest.mark.parametrize("name", ["absent.bin", "a/b", "one.bin/", "fifo"])
-def test_what_is_no_open_of_a_file_has_no_cause(board: Board, name: str) -> None:
+def test_an_open_of_no_dataset_file_has_no_cause(board: Board, name: str) -> None:
     board.start()
     board.ask("publish-all")
 

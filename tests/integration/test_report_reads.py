@@ -90,7 +90,7 @@ def both(
         ),
     ],
 )
-def test_the_report_says_which_share_of_the_reads_it_has_not_seen(
+def test_the_report_states_the_share_of_unseen_reads(
     runner: Runner, view: CountFs, ways: list[str], told: str
 ) -> None:
     report = both(runner, view, ways).report
@@ -107,7 +107,7 @@ def test_the_report_says_which_share_of_the_reads_it_has_not_seen(
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_the_reads_of_a_stream_are_those_of_what_its_open_got(
+def test_reads_of_a_stream_are_counted_for_the_file_that_its_open_returned(
     runner: Runner, view: CountFs, waits: bool
 ) -> None:
     """An open by fopen() waits until the file is staged whole, or reads the origin."""
@@ -121,7 +121,7 @@ def test_the_reads_of_a_stream_are_those_of_what_its_open_got(
     assert report["headline"]["origin_opens"] == (0 if waits else 1)
 
 
-def test_what_a_child_reads_of_an_open_file_is_seen(
+def test_reads_of_a_child_from_an_inherited_descriptor_are_seen(
     runner: Runner, view: CountFs
 ) -> None:
     """As the workers of a loader do whose dataset has opened its file before."""

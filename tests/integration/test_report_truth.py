@@ -27,7 +27,7 @@ time.sleep(1.6)
 """
 
 
-def test_a_job_of_four_processes_on_two_nodes_reports_what_others_have_counted(
+def test_a_job_of_four_processes_on_two_nodes_reports_independently_counted_reads(
     make_cluster,
 ) -> None:
     cluster = make_cluster(NODES, sizes=[20_000 + number for number in range(FILES)])
@@ -124,7 +124,7 @@ def test_opens_of_a_large_file_are_not_taken_for_its_bytes(
     ("end", "status"),
     [("sys.exit(0)", 0), ("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 137)],
 )
-def test_the_report_tells_how_the_program_ended(
+def test_the_report_states_how_the_program_ended(
     runner: Runner, tmp_path: Path, end: str, status: int
 ) -> None:
     data = tmp_path / "data"

@@ -101,7 +101,7 @@ def test_a_check_after_staging_finds_everything_right(stage, data, tmp_path):
     assert sorted(os.listdir(retained(tmp_path))) == before
 
 
-def test_a_check_names_what_is_not_staged(stage, data):
+def test_a_check_names_unstaged_files(stage, data):
     """Complaint C9: a warm-up says that it is done, and is not."""
     done = stage("--check")
 
@@ -125,9 +125,7 @@ def test_a_check_finds_a_copy_with_a_wrong_byte(stage, data, tmp_path, large):
     assert f"wrong: {victim}: its copy has another checksum" in said(done)
 
 
-def test_a_check_finds_a_copy_that_has_gone_and_a_file_that_is_new(
-    stage, data, tmp_path
-):
+def test_a_check_finds_a_missing_copy_and_a_new_file(stage, data, tmp_path):
     assert stage(*KEEP).returncode == 0
     paths = sorted(data.paths, key=lambda path: path.stat().st_size)
     replica_of(tmp_path, paths[-1].stat().st_size).unlink()
@@ -144,7 +142,7 @@ def test_a_check_finds_a_copy_that_has_gone_and_a_file_that_is_new(
     assert "1 copy of files that have changed since, or no longer exist" in said(done)
 
 
-def test_what_is_retained_is_listed(stage, monarch, data, tmp_path):
+def test_retained_copies_are_listed(stage, monarch, data, tmp_path):
     """Finding 10 of first use: retained copies were listed by no verb."""
     assert monarch("list", str(tmp_path / "ssd")).stdout == (
         "nothing is retained on this node\n"
@@ -173,7 +171,7 @@ def test_what_is_retained_is_listed(stage, monarch, data, tmp_path):
     }
 
 
-def test_a_configured_tier_is_looked_into(stage, monarch, tmp_path):
+def test_copies_in_a_configured_tier_are_listed(stage, monarch, tmp_path):
     assert stage(*KEEP).returncode == 0
 
     done = monarch("list", "--tier", f"ssd:1GiB:{tmp_path / 'ssd'}")
@@ -181,7 +179,7 @@ def test_a_configured_tier_is_looked_into(stage, monarch, tmp_path):
     assert f"{FILES} files" in done.stdout
 
 
-def test_what_is_damaged_or_incomplete_is_listed_as_that(stage, monarch, tmp_path):
+def test_damaged_and_incomplete_copies_are_listed_as_such(stage, monarch, tmp_path):
     assert stage(*KEEP).returncode == 0
     place = retained(tmp_path)
 
@@ -195,7 +193,7 @@ def test_what_is_damaged_or_incomplete_is_listed_as_that(stage, monarch, tmp_pat
     assert state() == ("damaged", 0)
 
 
-def test_a_place_to_list_that_is_no_directory_is_refused(monarch):
+def test_listing_a_path_that_is_no_directory_is_refused(monarch):
     done = monarch("list", "/nowhere")
 
     assert done.returncode == 2
@@ -216,7 +214,7 @@ def test_copies_are_evicted_once(stage, monarch, data, tmp_path):
     assert all(path.exists() for path in data.paths)
 
 
-def test_quiet_says_it_by_the_exit_status_alone(stage):
+def test_quiet_reports_by_the_exit_status_alone(stage):
     assert stage("--check", "-q").returncode == 1
     assert stage(*KEEP, "-q").returncode == 0
     checked, evicted = stage("--check", "-q"), stage("--evict", "-q")
@@ -238,7 +236,7 @@ def test_another_dataset_is_not_evicted(stage, monarch, tmp_path):
     assert retained(tmp_path).is_dir()
 
 
-def test_what_a_job_has_taken_is_its_own(stage, data, run_root, tmp_path):
+def test_copies_adopted_by_a_job_are_its_own(stage, data, run_root, tmp_path):
     assert stage(*KEEP).returncode == 0
     tier = f"ssd:256MiB:{tmp_path / 'ssd'}"
     options = ["--data", str(data.root), "--tier", tier, *KEEP]
@@ -258,7 +256,7 @@ def test_what_a_job_has_taken_is_its_own(stage, data, run_root, tmp_path):
 @pytest.mark.parametrize(
     "options", [("--check", "--evict"), ("--check", "--mpi"), ("--evict", "--mpi")]
 )
-def test_options_that_do_not_go_together_are_refused(stage, options):
+def test_contradictory_options_are_refused(stage, options):
     done = stage(*options)
 
     assert done.returncode == 2
@@ -305,7 +303,7 @@ def test_a_node_checks_the_share_that_it_was_to_keep(stage, data, tmp_path):
     assert f"not staged: {FILES + 1 - kept} files" in said(done)
 
 
-def test_what_an_older_version_has_retained_is_read(tmp_path):
+def test_copies_retained_by_an_older_version_are_read(tmp_path):
     folder = tmp_path / "retained-d"
     folder.mkdir()
     np.savez(
@@ -324,7 +322,7 @@ def test_what_an_older_version_has_retained_is_read(tmp_path):
     assert manifest.origins is None
 
 
-def test_what_manifests_say_of_their_origins_is_checked():
+def test_origins_in_manifests_are_validated():
     origins = Origins(("/a", "/b\udcff"), "ram", 1.0, 1 << 63, 3, 1, 3, 0)
 
     assert Origins.read(origins.text()) == origins

@@ -107,7 +107,7 @@ def test_run_directory_open_to_others_makes_the_shim_inert(ready: Board) -> None
     assert not answers(ready)
 
 
-def test_run_directory_that_is_gone_makes_the_shim_inert(ready: Board) -> None:
+def test_removed_run_directory_makes_the_shim_inert(ready: Board) -> None:
     assert not answers(ready, MONARCH_STAGING_RUN="/nowhere")
     assert not answers(ready, MONARCH_STAGING_RUN="relative")
     assert not answers(ready, MONARCH_STAGING_RUN="/" + "x" * 5000)

@@ -254,7 +254,7 @@ def test_xattr_of_a_redirected_descriptor_is_the_origins(
 
 @pytest.mark.root
 @pytest.mark.parametrize("name", MOUNTS)
-def test_each_change_of_mounts_is_told_to_all_processes(
+def test_each_change_of_mounts_is_announced_to_all_processes(
     board: Board, probe: Path, name: str
 ) -> None:
     board.start()

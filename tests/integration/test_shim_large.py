@@ -74,7 +74,7 @@ def test_an_open_whose_reads_are_seen_does_not_wait(
     assert whole(board) == (0, 0)
 
 
-def test_a_file_above_the_limit_is_left_to_the_origin_and_not_asked_for(
+def test_a_file_above_the_limit_is_left_to_the_origin_and_not_requested(
     board: Board, probe: Path
 ) -> None:
     size = (board.root / "two.bin").stat().st_size
@@ -137,7 +137,7 @@ def test_the_time_out_counts_from_the_last_progress(board: Board) -> None:
     assert whole(board) == (1, 1)
 
 
-def test_a_transfer_that_makes_no_progress_any_more_is_left(board: Board) -> None:
+def test_a_stalled_transfer_is_abandoned(board: Board) -> None:
     with waiting(board) as program:
         keep_moving(board, "moves", TIMEOUT_S)
         begun_s = time.monotonic()
@@ -149,7 +149,7 @@ def test_a_transfer_that_makes_no_progress_any_more_is_left(board: Board) -> Non
     assert whole(board) == (1, 0)
 
 
-def test_the_progress_of_another_file_is_none(board: Board) -> None:
+def test_the_progress_of_another_file_does_not_count(board: Board) -> None:
     """Both are noted in the same word."""
     with waiting(board) as program:
         keep_moving(board, "othermoves", 4 * TIMEOUT_S)

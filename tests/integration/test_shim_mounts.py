@@ -117,7 +117,7 @@ def test_names_beside_a_private_mount_are_served(staged: Board, other: Path) -> 
     assert hits(staged) == 1
 
 
-def test_program_that_enters_a_namespace_reads_what_is_there(
+def test_program_that_enters_a_namespace_reads_the_files_of_that_namespace(
     staged: Board, other: Path
 ) -> None:
     script = f"mount --bind {other} {staged.root}/a/b; echo ready; exec sleep 60"
@@ -193,7 +193,7 @@ def test_mount_of_the_scan_that_is_missing_elsewhere_is_not_answered_for(
     assert shown == "below"
 
 
-def test_program_in_another_root_reads_what_is_there(
+def test_program_in_another_root_reads_the_files_of_that_root(
     staged: Board, other: Path
 ) -> None:
     jail = staged.folder / "jail"
@@ -249,7 +249,7 @@ def test_mount_below_another_mount_of_the_root_is_not_answered_for(
 
 
 @pytest.mark.parametrize("hide", ["umount -l /proc", "mount -t tmpfs none /proc"])
-def test_process_that_cannot_know_where_it_is_reads_the_origin(
+def test_process_that_cannot_read_its_mounts_reads_the_origin(
     staged: Board, other: Path, hide: str
 ) -> None:
     script = f"mount --bind {other} {staged.root}/a/b; {hide}; " + shimmed(

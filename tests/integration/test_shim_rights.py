@@ -146,7 +146,7 @@ def test_process_in_another_user_namespace_is_served_with_equal_rights_only(
     assert active == [ACTIVE if served else LAUNCHED]
 
 
-def test_access_is_asked_of_the_origin_where_the_scan_had_other_rights(
+def test_access_is_checked_at_the_origin_where_the_scan_had_other_rights(
     board: Board,
 ) -> None:
     secret = board.root / "secret"
@@ -294,7 +294,7 @@ def test_redirected_descriptor_has_the_access_of_its_file(
     assert board.run(sys.executable, "-c", script) == "True True 0 0\nFalse\n"
 
 
-def test_setting_of_what_is_set_already_changes_nothing(board: Board) -> None:
+def test_setting_unchanged_rights_changes_nothing(board: Board) -> None:
     board.start()
     board.ask("publish-all")
     script = (
@@ -307,7 +307,9 @@ def test_setting_of_what_is_set_already_changes_nothing(board: Board) -> None:
     assert hits(board) == 1
 
 
-def test_program_started_by_one_that_has_left_is_served_again(board: Board) -> None:
+def test_program_started_after_a_change_of_root_directory_is_served_again(
+    board: Board,
+) -> None:
     board.start()
     board.ask("publish-all")
     path = board.root / "two.bin"

@@ -46,7 +46,7 @@ NOT_OURS = ["{root}/folder/../one.bin", "{root}/missing/../two.bin"]
 
 
 @pytest.mark.parametrize("spelling", NOT_OURS)
-def test_dots_over_what_may_be_a_link_reach_the_origin(
+def test_parent_step_over_a_possible_link_reaches_the_origin(
     staged: Board, spelling: str
 ) -> None:
     path = spelling.format(root=staged.root)
@@ -220,7 +220,7 @@ def test_cold_file_is_waited_for(board: Board) -> None:
     assert counters["bytes_miss"] == (board.root / "two.bin").stat().st_size
 
 
-def test_what_a_peer_had_ready_is_a_peer_hit(board: Board) -> None:
+def test_file_ready_at_a_peer_is_a_peer_hit(board: Board) -> None:
     board.start("-d", "20", "-r")
 
     for _ in range(2):
@@ -291,7 +291,7 @@ def test_file_without_room_for_now_is_not_waited_for(board: Board) -> None:
 
 
 @pytest.mark.parametrize("options", [("-w", "100"), ("-m", "through")])
-def test_large_file_is_asked_for_and_read_through(
+def test_large_file_is_requested_and_read_through(
     board: Board, options: tuple[str, str]
 ) -> None:
     board.start("-n", *options)
@@ -320,7 +320,7 @@ def test_lost_replica_is_read_from_the_origin_and_reported(board: Board) -> None
     assert board.ask("pending") == "1"
 
 
-def test_a_thread_that_is_on_its_way_is_not_called_again(board: Board) -> None:
+def test_a_thread_that_was_already_woken_is_not_woken_again(board: Board) -> None:
     """Where none is idle, the bell is rung: once, until somebody has looked."""
     for number in range(3):
         (board.root / f"cold-{number}").write_bytes(b"cold")

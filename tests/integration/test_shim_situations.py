@@ -32,7 +32,7 @@ def test_ready_files_are_served(board: Board, behave: Path, situation: str) -> N
 
 
 @pytest.mark.root
-def test_direct_open_is_served_by_a_tier_that_knows_none(
+def test_direct_open_is_served_by_a_tier_without_o_direct(
     board: Board, behave: Path
 ) -> None:
     if subprocess.run(["mount", "-t", "ramfs", "none", board.tier]).returncode:

@@ -45,7 +45,7 @@ def test_three_jobs_at_once_read_the_origin_once(runner: Runner, view: CountFs) 
     assert sum(shared(one.report) for one in outcomes) >= FILES
 
 
-def test_a_job_links_what_another_one_has_staged(runner: Runner, view: CountFs) -> None:
+def test_a_job_links_files_staged_by_another_one(runner: Runner, view: CountFs) -> None:
     first = Job(runner, view.root, "first")
     digest = first.wait_for_pass()
     view.reset()
@@ -97,7 +97,9 @@ def test_jobs_that_do_not_share_read_the_origin_each(
     first.end()
 
 
-def test_jobs_go_on_when_one_of_them_is_killed(runner: Runner, view: CountFs) -> None:
+def test_jobs_continue_when_one_of_them_is_killed(
+    runner: Runner, view: CountFs
+) -> None:
     jobs = [Job(runner, view.root, f"job{number}") for number in range(3)]
     time.sleep(1.2)  # in the midst of it
 
@@ -153,7 +155,7 @@ def test_jobs_that_fill_large_files_at_once_read_the_origin_once(
     assert shards.counts().read_bytes <= 1.2 * SHARDS * SHARD_BYTES + tried
 
 
-def test_a_job_goes_on_when_another_one_is_stopped_in_a_large_file(
+def test_a_job_continues_when_another_one_is_stopped_in_a_large_file(
     runner: Runner, shards: CountFs
 ) -> None:
     shards.set(bw=SHARD_BYTES // 2)

@@ -94,7 +94,9 @@ def test_the_space_of_other_files_does_not_count_as_free(
     assert shared(report) == 0
 
 
-def test_list_says_what_jobs_share(runner: Runner, data: Path, verb: Verb) -> None:
+def test_list_shows_space_shared_by_jobs(
+    runner: Runner, data: Path, verb: Verb
+) -> None:
     first = Job(runner, data, "first")
     first.wait_for_pass()
     first.wait_for_pass()
@@ -117,7 +119,7 @@ def test_list_says_what_jobs_share(runner: Runner, data: Path, verb: Verb) -> No
     second.end()
 
 
-def test_plan_says_from_which_jobs_files_can_be_linked(
+def test_plan_names_the_jobs_from_which_files_can_be_linked(
     runner: Runner, data: Path, verb: Verb
 ) -> None:
     words = ["plan", "--data", data, "--tier", "ram:256MiB", "--json"]
@@ -159,7 +161,7 @@ def test_a_large_file_is_linked_before_fill_reaches_it(
 
 
 @pytest.mark.parametrize("victim", ["source", "target"])
-def test_jobs_that_link_go_on_when_one_is_killed(
+def test_linking_jobs_continue_when_one_is_killed(
     runner: Runner, tmp_path: Path, victim: str
 ) -> None:
     """Either the job that others link from, or one that links."""

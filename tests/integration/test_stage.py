@@ -64,7 +64,7 @@ KEEP = ("--set", "retain=node")
 WAIT = ("--set", "cold_open.mode=wait")
 
 
-def test_a_later_job_takes_over_what_was_staged_and_reads_no_origin(command, view):
+def test_a_later_job_adopts_staged_files_and_does_not_read_the_origin(command, view):
     mount, dataset = view
 
     done = command.stage(mount.root, *KEEP)
@@ -93,7 +93,7 @@ def test_large_files_are_read_in_large_requests(command, view):
     assert counts.reads <= 2 * counts.opens + dataset.size_bytes / REQUEST_BYTES
 
 
-def test_what_would_not_outlive_the_command_is_refused(command, dataset):
+def test_staging_that_would_not_outlive_the_command_is_refused(command, dataset):
     done = command.stage(dataset.root)
 
     assert done.returncode == 2
@@ -119,7 +119,7 @@ def test_bad_input_is_one_line_and_2(command, dataset, options, line):
     assert done.stdout == ""
 
 
-def test_what_has_no_room_is_told_and_1(command, dataset):
+def test_files_without_room_are_reported_with_exit_status_1(command, dataset):
     done = command.stage(dataset.root, *KEEP, "--set", "tiers[0].capacity=4MiB")
 
     assert done.returncode == 1
@@ -127,7 +127,9 @@ def test_what_has_no_room_is_told_and_1(command, dataset):
     assert "1 file, 8.0 MiB: no tier had room for them" in done.stdout
 
 
-def test_without_mpi4py_one_line_says_how_to_get_it(command, dataset, monkeypatch):
+def test_missing_mpi4py_is_one_line_with_the_install_command(
+    command, dataset, monkeypatch
+):
     python = python_without("mpi4py", dataset.root.parent)
     monkeypatch.setenv("MONARCH_STAGING_PYTHON", python)
 
@@ -138,7 +140,7 @@ def test_without_mpi4py_one_line_says_how_to_get_it(command, dataset, monkeypatc
     assert done.stderr.count("\n") == 1
 
 
-def test_a_file_that_cannot_be_read_is_named_and_1(command, view):
+def test_an_unreadable_file_is_named_with_exit_status_1(command, view):
     mount, dataset = view
     victim = sorted(dataset.digests)[7]
     mount.set(read_eio=victim)
@@ -151,7 +153,7 @@ def test_a_file_that_cannot_be_read_is_named_and_1(command, view):
     assert f"{mount.root / victim}: Input/output error" in done.stdout
 
 
-def test_a_signal_ends_it_and_keeps_what_is_staged(command, view, run_root):
+def test_a_signal_ends_staging_and_keeps_staged_files(command, view, run_root):
     mount, dataset = view
     mount.set(read_us=20_000)
     words = command.words("stage", mount.root, *KEEP)
@@ -171,7 +173,7 @@ def test_a_signal_ends_it_and_keeps_what_is_staged(command, view, run_root):
     assert f"{kept} files adopted from an earlier job" in done.stdout
 
 
-def test_what_a_killed_one_has_left_is_removed(command, view, run_root):
+def test_leftovers_of_a_killed_command_are_removed(command, view, run_root):
     mount, dataset = view
     mount.set(read_us=20_000)
     words = command.words("stage", mount.root, *KEEP)

@@ -56,7 +56,7 @@ def staged(site, data, *options):
     return done[0].stdout, json.loads(place.read_text())
 
 
-def test_each_file_is_read_by_one_node_and_lies_on_all(site, data, view):
+def test_each_file_is_read_by_one_node_and_stored_on_all(site, data, view):
     nodes = site("64MiB", "64MiB", "64MiB")
 
     summary, report = staged(nodes, view.root, "--mode", "replicate")
@@ -80,7 +80,7 @@ def test_each_file_is_read_by_one_node_and_lies_on_all(site, data, view):
     assert not nodes.leftovers()
 
 
-def test_a_partition_has_one_copy_and_passes_nothing_on(site, data, view):
+def test_a_partition_has_one_copy_and_no_peer_traffic(site, data, view):
     nodes = site("64MiB", "64MiB", "64MiB")
 
     _, report = staged(nodes, view.root, "--mode", "partition")
@@ -121,7 +121,7 @@ def test_as_many_copies_are_made_as_fit(site, mount_counted, tmp_path):
     assert view.counts().read_bytes == small.size_bytes
 
 
-def test_what_is_retained_is_neither_read_nor_sent_again(site, data, view):
+def test_retained_files_are_neither_read_nor_sent_again(site, data, view):
     nodes = site("64MiB", "64MiB")
     staged(nodes, view.root, "--mode", "replicate")
     for path in nodes.retained(1)[:10]:
@@ -161,7 +161,7 @@ def test_files_without_room_stay_at_the_origin(site, data):
     assert "stay at the origin: no node has room for them" in done[0].stdout
 
 
-def test_copies_that_have_no_room_are_counted(site, data):
+def test_copies_that_do_not_fit_are_counted(site, data):
     done = site("64MiB", "12MiB").stage(data.root, "--mode", "replicate")
 
     assert done[0].status == 1
@@ -193,7 +193,7 @@ def test_a_file_that_changed_after_the_scan_is_named(
     assert not nodes.leftovers()
 
 
-def test_a_node_that_never_comes_is_named_and_1(site, data):
+def test_a_missing_node_is_named_with_exit_status_1(site, data):
     nodes = site("64MiB", "64MiB")
     nodes.capacities = ["64MiB"]
 
@@ -242,7 +242,7 @@ def test_a_second_process_on_a_node_is_refused(site, data):
     assert len(without_doubts(second.stderr)) == 1
 
 
-def test_nodes_go_on_without_one_that_is_killed(site, data, mount_counted):
+def test_nodes_continue_without_a_killed_one(site, data, mount_counted):
     view = mount_counted(data.root, read_us=50_000)
     nodes = site("64MiB", "64MiB", "64MiB")
     running = nodes.start(view.root, "--mode", "replicate")
@@ -266,7 +266,7 @@ def test_nodes_go_on_without_one_that_is_killed(site, data, mount_counted):
 
 
 @pytest.mark.root
-def test_a_tier_that_others_fill_is_told_and_1(site, data):
+def test_a_tier_filled_by_others_is_reported_with_exit_status_1(site, data):
     nodes = site("14MiB")
     tier = nodes.tier(0)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16M", "none", tier], check=True)

@@ -95,7 +95,7 @@ def test_late_replies_cost_less_time_out_of_order(bucket: FakeS3) -> None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_memory_is_what_is_in_flight_and_two_batches(
+def test_memory_is_bounded_by_requests_in_flight_and_two_batches(
     server: Redis, in_order: bool
 ) -> None:
     """Beyond 32 MB, also if the consumer is slow."""
@@ -145,7 +145,7 @@ def test_an_epoch_survives_a_fifth_of_refusals(bucket: FakeS3) -> None:
     assert recovered_s < 3 + COUNT / 32 * USUAL_S
 
 
-def test_an_epoch_survives_a_server_that_is_away(monkeypatch: Any) -> None:
+def test_an_epoch_survives_an_unreachable_server(monkeypatch: Any) -> None:
     """It is away for 5 s: nothing is lost, and the rate comes back.
 
     A quiet machine goes on within 1 s, and has 0.9 of the rate; a busy one has more
@@ -199,7 +199,7 @@ def part_of(
         return [*chain.from_iterable(some)], loader.state_dict()
 
 
-def test_an_epoch_goes_on_twice_on_other_numbers_of_ranks(bucket: FakeS3) -> None:
+def test_an_epoch_resumes_twice_on_other_numbers_of_ranks(bucket: FakeS3) -> None:
     records = open_records("s3://bucket/train/")
     seen: list[int] = []
     state: Any = None

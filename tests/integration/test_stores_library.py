@@ -62,7 +62,7 @@ def test_packed_files_are_read_by_ranges(tmp_path: Path) -> None:
         assert sum(len(batch) for batch in loader) == 60
 
 
-def test_an_object_that_has_gone_ends_the_epoch_with_its_key(folder: Path) -> None:
+def test_a_deleted_object_ends_the_epoch_with_its_key(folder: Path) -> None:
     records = open_records(f"file://{folder}/")
     (folder / "class-0" / "00.bin").unlink()
 
@@ -84,7 +84,7 @@ def test_an_object_of_another_length_is_refused(folder: Path) -> None:
         sum(len(batch) for batch in loader)
 
 
-def test_what_cannot_be_opened_is_told_in_one_line(folder: Path) -> None:
+def test_an_address_that_cannot_be_opened_is_reported_in_one_line(folder: Path) -> None:
     def refusal(address: str) -> str:
         with pytest.raises(RecordsError) as caught:
             open_records(address)
@@ -99,7 +99,7 @@ def test_what_cannot_be_opened_is_told_in_one_line(folder: Path) -> None:
         assert "secret" not in told
 
 
-def test_what_a_server_answers_is_told_without_how_it_was_asked() -> None:
+def test_an_error_of_a_server_is_reported_without_the_request() -> None:
     asked = "Generic MicrosoftAzure error: Error performing GET http://H/c in 4.7ms"
     answer = "<Error> <Code>NotFound</Code>\n <Message>It is not there.\nRequestId:0d5"
     debug = "\n\nDebug source:\nRetryErrorImpl { retries: 0 }"
@@ -111,7 +111,7 @@ def test_what_a_server_answers_is_told_without_how_it_was_asked() -> None:
     assert told_by(f"no route to\nhost{debug}") == "no route to host"
 
 
-def test_that_a_library_reads_a_store_is_said_once(folder: Path) -> None:
+def test_the_use_of_a_library_for_a_store_is_reported_once(folder: Path) -> None:
     program = (
         "from monarch.records import open_records\n"
         "import sys\n"

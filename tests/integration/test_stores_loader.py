@@ -75,7 +75,7 @@ def epochs(loader: Loader, count: int = EPOCHS) -> list[list[tuple[Any, ...]]]:
     ]
 
 
-def test_batches_from_a_store_are_those_from_the_folder_that_was_ingested(
+def test_batches_from_a_store_equal_those_of_the_ingested_folder(
     folder: Path, server: Redis
 ) -> None:
     done = ingest(folder, server.port)
@@ -115,7 +115,7 @@ def test_columns_of_the_folder_choose_records_without_reading_them(
     assert seen == sorted(parts["fit"][number] for number in range(60))
 
 
-def test_an_epoch_goes_on_where_it_was_left_on_another_number_of_ranks(
+def test_an_epoch_resumes_on_another_number_of_ranks(
     folder: Path, server: Redis
 ) -> None:
     ingest(folder, server.port)
@@ -137,7 +137,7 @@ def test_an_epoch_goes_on_where_it_was_left_on_another_number_of_ranks(
     assert seen == [ids for ids, _ in expected]
 
 
-def test_an_ingest_that_was_killed_goes_on_and_ends_right(
+def test_a_killed_ingest_resumes_and_completes(
     folder: Path, server: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("monarch.records.ingest.BATCH_BYTES", 50_000)
@@ -203,7 +203,7 @@ def test_a_database_without_an_index_is_listed(server: Redis) -> None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_records_of_unknown_lengths_are_read_before_they_have_a_place(
+def test_records_of_unknown_lengths_are_read_before_memory_is_reserved(
     server: Redis, in_order: bool
 ) -> None:
     values = {

@@ -155,14 +155,14 @@ def test_a_file_behind_http_is_read_by_ranges(bucket: FakeS3, tmp_path: Path) ->
     assert [stored[n] for n in range(SAMPLES)] == [files[n] for n in range(SAMPLES)]
 
 
-def test_ranges_that_fail_are_asked_for_again(bucket: FakeS3) -> None:
+def test_failed_ranges_are_requested_again(bucket: FakeS3) -> None:
     bucket.act = lambda serial, key: Act(resets=10) if serial % 2 else None
     stored = open_records("s3://bucket/sets/train-*.tar")
 
     assert len(stored) == SHARDS * SAMPLES
 
 
-def test_what_cannot_be_read_by_ranges_is_told(bucket: FakeS3) -> None:
+def test_files_that_cannot_be_read_by_ranges_are_reported(bucket: FakeS3) -> None:
     def refusal(address: str) -> str:
         with pytest.raises(RecordsError) as caught:
             open_records(address)

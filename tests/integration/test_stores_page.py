@@ -79,7 +79,7 @@ def test_the_examples_run_as_they_are(server: Redis, tmp_path: Path) -> None:
     assert said.split() == ["8"] * 5 + ["8", "80", "80"]
 
 
-def test_each_address_of_the_page_is_one_and_no_scheme_is_missing() -> None:
+def test_each_address_of_the_page_is_valid_and_no_scheme_is_missing() -> None:
     table = PAGE.partition("## Addresses\n")[2].partition("\n## ")[0]
     addresses = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     assert len(addresses) == 9

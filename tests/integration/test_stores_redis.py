@@ -75,7 +75,7 @@ def tools(tool: Callable[[str], str]) -> None:
 
 
 @pytest.mark.usefixtures("tools")
-def test_values_come_with_the_password_and_not_without(tmp_path: Path) -> None:
+def test_values_are_read_only_with_the_password(tmp_path: Path) -> None:
     with redis_server(tmp_path / "redis", SECRET) as server:
         server.set(VALUES)
         address = f"redis://127.0.0.1:{server.port}/0"
@@ -120,7 +120,7 @@ def test_a_password_file_that_is_replaced_is_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tools")
-def test_a_server_that_dies_and_comes_back_costs_no_value(tmp_path: Path) -> None:
+def test_a_server_that_dies_and_returns_loses_no_value(tmp_path: Path) -> None:
     with redis_server(tmp_path / "redis", SECRET) as server:
         server.set(VALUES)
 
@@ -175,7 +175,7 @@ def test_a_server_is_verified_by_its_certificate(
 
 
 @pytest.mark.usefixtures("tools")
-def test_an_ingest_that_is_killed_goes_on_where_it_was(
+def test_a_killed_ingest_resumes_where_it_was(
     tmp_path: Path, monarch_command: Path
 ) -> None:
     pytest.importorskip("redis")
@@ -209,7 +209,7 @@ def test_an_ingest_that_is_killed_goes_on_where_it_was(
 
 
 @pytest.mark.usefixtures("tools")
-def test_a_server_that_takes_no_writes_is_told_without_the_value(
+def test_a_read_only_server_is_reported_without_the_value(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("redis")

@@ -84,7 +84,7 @@ def test_each_object_below_a_prefix_is_a_record(
     ],
     ids=["slow down", "error", "reset", "half"],
 )
-def test_what_fails_for_the_moment_is_asked_for_again(bucket: FakeS3, act: Act) -> None:
+def test_temporary_failures_are_retried(bucket: FakeS3, act: Act) -> None:
     bucket.act = lambda serial, key: act if serial % 7 == 3 else None
     records = open_records("s3://bucket/train/")
 
@@ -94,7 +94,7 @@ def test_what_fails_for_the_moment_is_asked_for_again(bucket: FakeS3, act: Act) 
         assert len(bucket.gets) < 1.4 * COUNT
 
 
-def test_a_server_that_is_away_for_a_while_costs_no_record() -> None:
+def test_a_temporarily_unreachable_server_loses_no_record() -> None:
     environ = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environ.items():
@@ -133,7 +133,7 @@ def test_an_object_that_was_changed_is_refused_by_its_key(
         seen_in(loader)
 
 
-def test_what_an_ingest_has_written_to_a_bucket_is_read_with_its_columns(
+def test_an_ingested_bucket_is_read_with_its_columns(
     bucket: FakeS3, tmp_path: Path
 ) -> None:
     bucket.objects.clear()
@@ -205,7 +205,7 @@ def test_the_index_of_a_listing_is_kept_in_the_bucket(
         keep_index(listed, "s3://bucket/train/", "a b")
 
 
-def test_what_a_bucket_cannot_be_opened_for_is_told_in_one_line(
+def test_a_bucket_that_cannot_be_opened_is_reported_in_one_line(
     bucket: FakeS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusal(address: str) -> str:

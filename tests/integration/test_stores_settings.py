@@ -160,7 +160,7 @@ def places(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_wrong_setting_is_told_in_one_line_without_secrets(
+def test_a_wrong_setting_is_reported_in_one_line_without_secrets(
     places: dict[str, str],
     tmp_path: Path,
     tool: Callable[[str], str],

@@ -271,7 +271,7 @@ def test_smaller_files_are_placed_after_one_that_does_not_fit(
 @pytest.mark.parametrize("codec", ["plain", "zstd:1"])
 @pytest.mark.parametrize("eviction", ["none", "lru"])
 @pytest.mark.parametrize("placement", ["push_down", "first_level_only"])
-def test_files_go_to_the_first_tier_that_has_room_and_then_to_none(
+def test_files_are_placed_in_the_first_tier_with_room_or_in_none(
     site: Site, tmp_path: Path, placement: str, eviction: str, codec: str
 ) -> None:
     size, count = 2 * MIB, 30
@@ -347,7 +347,7 @@ def test_many_readers_of_three_times_a_tier_get_the_right_bytes(
     assert outcome.report["errors"] == [], "what leaves is no error"
 
 
-def test_job_tells_that_lru_gains_nothing_where_an_epoch_is_larger_than_the_tiers(
+def test_job_warns_that_lru_gains_nothing_if_an_epoch_exceeds_the_tiers(
     site: Site, tmp_path: Path
 ) -> None:
     root = tmp_path / "data"

@@ -111,7 +111,7 @@ COPIES = {
         for way in COPIES
     ],
 )
-def test_copy_that_has_got_the_inode_of_a_lost_replica_is_the_programs_own(
+def test_copy_with_the_inode_of_a_lost_replica_belongs_to_the_program(
     board: Board, way: str
 ) -> None:
     two = board.root / "two.bin"

@@ -111,7 +111,7 @@ def test_examples_run_as_they_are(play: Play, name: str) -> None:
             play(example)
 
 
-def test_programs_in_containers_are_given_the_shim(play: Play) -> None:
+def test_programs_in_containers_run_under_the_shim(play: Play) -> None:
     shown = [play(one) for one in examples(DOCUMENTS["containers.md"].read_text())]
 
     assert len(shown) == 3

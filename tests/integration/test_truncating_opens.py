@@ -71,7 +71,7 @@ reset()
 WORDS = r"E[A-Z]{4,}|True|False"
 
 
-def test_truncating_open_gives_what_a_plain_one_gives(board: Board) -> None:
+def test_truncating_open_returns_the_same_as_without_monarch(board: Board) -> None:
     begin(board, "two.bin")
     place = board.root.parent / "place"
     program = [sys.executable, "-I", "-c", CASES, str(place)]
@@ -151,7 +151,7 @@ def test_truncation_by_another_name_of_a_file_reaches_and_marks_it(
     assert replica.read_bytes() == before, "the Replica was changed in place"
 
 
-def test_truncating_open_outside_looks_once_at_what_it_has_met(traced: Traced) -> None:
+def test_truncating_open_outside_checks_the_opened_file_once(traced: Traced) -> None:
     opens = "for _ in range(5): os.write(os.open(out + '/other', T | os.O_CREAT), b'1')"
 
     code, calls = traced.run(opens)

@@ -30,7 +30,7 @@ def test_link_on_the_way_to_a_root_is_watched_by_any_spelling(
 
 
 @pytest.mark.root
-def test_parent_by_way_of_a_closed_directory_is_the_kernels_to_judge(
+def test_parent_of_a_closed_directory_is_resolved_by_the_kernel(
     board: Board,
 ) -> None:
     (board.root / "a").chmod(0o644)
@@ -95,7 +95,7 @@ PARENTS = [
 
 
 @pytest.mark.parametrize("spelling", PARENTS)
-def test_path_that_goes_up_before_the_root_is_served(
+def test_path_with_a_parent_step_before_the_root_is_served(
     board: Board, spelling: str
 ) -> None:
     (board.folder / "beside" / "deep").mkdir(parents=True)
@@ -108,7 +108,7 @@ def test_path_that_goes_up_before_the_root_is_served(
     assert board.counters()["opens_hit_tier0"] == 1
 
 
-def test_path_that_goes_up_to_another_directory_of_that_name_is_not(
+def test_path_with_a_parent_step_to_another_directory_is_not_served(
     board: Board,
 ) -> None:
     other = board.folder / "deep" / "dataset"
@@ -122,7 +122,7 @@ def test_path_that_goes_up_to_another_directory_of_that_name_is_not(
     assert shown == "oth\n"
 
 
-def test_name_of_a_dataset_that_is_not_known_is_told(board: Board) -> None:
+def test_unknown_name_of_a_dataset_is_reported(board: Board) -> None:
     (board.folder / "alias").symlink_to("dataset")
     begin(board, "two.bin")
 
@@ -307,7 +307,7 @@ exec "$0" run -q --data old --tier ram:1MiB --set cold_open.mode=wait -- sh -c '
 
 
 @pytest.mark.root
-def test_subvolume_that_takes_the_place_of_a_root_is_never_read_as_the_old_one(
+def test_subvolume_that_replaces_a_root_is_never_read_as_the_old_one(
     monarch_command: Path, run_root: Path, tmp_path: Path
 ) -> None:
     if not shutil.which("mkfs.btrfs"):

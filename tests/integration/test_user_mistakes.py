@@ -103,7 +103,7 @@ def test_a_mistake_is_one_line_with_its_place_and_starts_nothing(
     assert list(run_root.iterdir()) == []
 
 
-def test_every_mistake_of_a_file_is_told_at_once(place, monarch_command, run_root):
+def test_every_mistake_of_a_file_is_reported_at_once(place, monarch_command, run_root):
     done = run_in(place, monarch_command, "-c keys.yaml")
 
     starts = [" ".join(line.split()[:3]) for line in done.stderr.splitlines()]
@@ -124,7 +124,7 @@ def test_every_mistake_of_a_file_is_told_at_once(place, monarch_command, run_roo
         ("./tier", 126, "cannot run ./tier: Is a directory"),
     ],
 )
-def test_a_program_that_cannot_run_is_told_as_a_shell_tells_it(
+def test_a_program_that_cannot_run_is_reported_as_by_a_shell(
     place, monarch_command, run_root, program, code, line
 ):
     done = run_in(place, monarch_command, "--data dataset", program)
@@ -134,7 +134,7 @@ def test_a_program_that_cannot_run_is_told_as_a_shell_tells_it(
 
 
 @pytest.mark.parametrize("words", ["config check", "index /u"])
-def test_a_working_directory_that_is_gone_is_told(
+def test_a_removed_working_directory_is_reported(
     tmp_path, monarch_command, run_root, words
 ):
     script = f"mkdir gone; cd gone; rmdir ../gone; exec {monarch_command} {words}"
@@ -163,7 +163,7 @@ def test_an_index_that_cannot_be_used_is_named_once_and_scanned_for(
     assert (place / "started").exists()
 
 
-def test_a_variable_with_a_typing_error_is_told(
+def test_a_misspelled_variable_is_reported(
     place, monarch_command, run_root, monkeypatch
 ):
     monkeypatch.setenv("MONARCH_STAGING_DISABLED", "1")
@@ -189,9 +189,7 @@ def test_quiet_does_not_hide_that_nothing_is_staged(
     assert (place / "started").exists()
 
 
-def test_reports_into_directories_that_are_not_there_yet_are_written(
-    place, monarch_command, run_root
-):
+def test_reports_are_written_into_missing_directories(place, monarch_command, run_root):
     done = run_in(place, monarch_command, "-q --data dataset --report %j/new/r.json")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -219,7 +217,7 @@ def ssd(path: Path) -> Tier:
 
 
 @pytest.mark.root
-def test_what_this_user_may_not_use_is_named_with_its_key(as_nobody):
+def test_a_path_that_the_user_may_not_use_is_named_with_its_key(as_nobody):
     dataset, tier = as_nobody / "dataset", as_nobody / "tier"
 
     with pytest.raises(UsageError, match=r"^datasets\[0\].path: .* cannot be read by "):

@@ -51,7 +51,7 @@ def test_a_program_that_is_left_alone_is_named(summary):
     )
 
 
-def test_opens_that_do_not_wait_are_told_with_both_reasons(summary):
+def test_opens_that_do_not_wait_are_reported_with_both_reasons(summary):
     through = ("--set", "cold_open.mode=through", "--set", "fill.enabled=false")
 
     text = summary("cat */* >/dev/null", *through)
@@ -106,7 +106,7 @@ def test_each_short_program_without_the_shim_is_named(summary, tmp_path):
     assert f"not active in {static} (400): static" in text
 
 
-def test_the_room_that_tiny_files_take_is_told(summary, dataset):
+def test_the_space_of_tiny_files_is_reported(summary, dataset):
     for number in range(600):
         (dataset.root / "class-0" / f"{number}.txt").write_text(str(number))
     for path in dataset.paths:

@@ -112,7 +112,7 @@ def test_files_that_are_mapped_are_staged_whole_at_the_mapping(
     assert view.counts().read_bytes <= OVERREAD_MAX * size_bytes
 
 
-def test_what_fopen_opens_is_staged_whole(
+def test_files_opened_by_fopen_are_staged_whole(
     runner: Runner, mount_counted: Mount, source: Path
 ) -> None:
     size_bytes = write(source, OTHERS)
@@ -125,7 +125,7 @@ def test_what_fopen_opens_is_staged_whole(
     assert view.counts().read_bytes <= OVERREAD_MAX * size_bytes
 
 
-def test_what_was_read_in_part_is_completed_for_an_open_that_waits(
+def test_a_partly_read_file_is_completed_for_a_waiting_open(
     runner: Runner, mount_counted: Mount, source: Path
 ) -> None:
     """Its blocks are there, and nobody would copy the others without fill."""
@@ -139,7 +139,7 @@ def test_what_was_read_in_part_is_completed_for_an_open_that_waits(
     assert view.counts().read_bytes <= OVERREAD_MAX * size_bytes
 
 
-def test_patterns_of_the_user_name_files_whose_opens_wait(
+def test_user_patterns_select_files_whose_opens_wait(
     runner: Runner, mount_counted: Mount, source: Path
 ) -> None:
     names = ["deep/in/a.bin", "other/b.bin"]
@@ -211,7 +211,7 @@ def test_five_percent_of_a_sparse_memmap_of_100_gb_are_read_as_without_monarch(
     assert view.counts().read_bytes <= most_bytes
 
 
-def test_the_wait_may_take_longer_than_the_time_out_while_bytes_come(
+def test_the_wait_may_exceed_the_time_out_while_bytes_arrive(
     runner: Runner, mount_counted: Mount, source: Path
 ) -> None:
     """4 s of copying, with a time-out of one second."""
@@ -248,7 +248,7 @@ def test_a_node_waits_while_another_one_reads_the_origin(make_cluster) -> None:
     assert waits["whole"] == waits["whole_served"] == 2
 
 
-def test_nodes_wait_for_a_whole_file_that_fill_brings(make_cluster) -> None:
+def test_nodes_wait_for_a_whole_file_that_fill_copies(make_cluster) -> None:
     """Fill of each node has begun it, and leaves the rest to who waits."""
     cluster = make_cluster(4, files=1, mean_bytes=64 << 20)
     options = ("--set", "cold_open.timeout=5s", "--set", "cold_open.whole=['**']")
@@ -271,9 +271,7 @@ def test_an_invalid_pattern_is_refused(runner: Runner, source: Path) -> None:
     )
 
 
-def test_the_report_tells_of_the_opens_that_have_waited(
-    runner: Runner, source: Path
-) -> None:
+def test_the_report_counts_opens_that_waited(runner: Runner, source: Path) -> None:
     write(source, ["array.npy"])
     line = program(STREAM, source, "array.npy")
     words = [str(runner.command), "run", "--tier", runner.tier, "--data", str(source)]

@@ -85,7 +85,7 @@ def test_process_with_little_address_space_marks_what_it_writes(board: Board) ->
 
 
 @pytest.mark.parametrize("way", ["unlink", "rename", "old name", "exchange", "link"])
-def test_name_that_goes_by_a_link_led_elsewhere_meanwhile_is_marked(
+def test_name_through_a_retargeted_link_is_marked(
     board: Board, compiled: Compile, way: str
 ) -> None:
     (board.root / "other").mkdir()
@@ -123,7 +123,7 @@ REUSES = {
 
 
 @pytest.mark.parametrize("way", REUSES)
-def test_new_file_with_the_inode_of_an_old_one_is_not_taken_for_it(
+def test_new_file_with_the_inode_of_an_old_one_is_not_mistaken_for_it(
     linked: Board, way: str
 ) -> None:
     shown = python(
@@ -167,9 +167,7 @@ def test_child_marks_what_it_writes_whatever_its_environment(
 
 
 @pytest.mark.parametrize("name", ["/proc/self/fd/{0}", "/dev/fd/{0}"])
-def test_name_of_a_descriptor_shows_what_was_written_since(
-    linked: Board, name: str
-) -> None:
+def test_name_of_a_descriptor_shows_later_writes(linked: Board, name: str) -> None:
     shown = python(
         linked,
         "fd = os.open('two.bin', os.O_RDONLY)\n"

@@ -293,7 +293,7 @@ def test_descriptor_by_handle_marks_what_it_can_write(linked: Board) -> None:
 
 
 @pytest.mark.root
-def test_handle_of_a_redirected_descriptor_shows_what_was_written(
+def test_handle_of_a_redirected_descriptor_shows_writes(
     linked: Board,
 ) -> None:
     shown = python(

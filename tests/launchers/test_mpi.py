@@ -37,7 +37,7 @@ def test_ranks_of_one_machine_share_an_agent(site: Site, mpi: Mpi) -> None:
 
 
 @pytest.mark.parametrize("per_host", [1, 2])
-def test_nodes_that_nothing_names_find_each_other(
+def test_nodes_that_no_list_names_find_each_other(
     site: Site, mpi: Mpi, per_host: int
 ) -> None:
     program = site.rank("--mpi", python=mpi.python)
@@ -74,9 +74,7 @@ def test_mpiexec_that_is_terminated_leaves_nothing(site: Site, mpi: Mpi) -> None
     site.nothing_left()
 
 
-def test_agents_that_mpi_has_started_serve_programs_that_come_later(
-    site: Site, mpi: Mpi
-) -> None:
+def test_agents_started_by_mpi_serve_later_programs(site: Site, mpi: Mpi) -> None:
     # The other MPI is tested at the same time.
     job, data = ("--job", f"early-{mpi.name}"), ("--data", str(site.data))
     agent = [str(site.command), "agent", *job, *data, "--tier", "ram:64MiB"]

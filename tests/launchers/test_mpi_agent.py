@@ -50,7 +50,7 @@ def await_agents(site, command):
             time.sleep(0.1)
 
 
-def test_agents_of_mpi_share_what_programs_read_later(
+def test_agents_started_by_mpi_share_files_read_later(
     site, words, monarch_command, mount_counted, tmp_path
 ):
     dataset = make_dataset(tmp_path / "dataset", files=100, large=0)
@@ -110,7 +110,7 @@ def test_only_one_rank_of_a_node_becomes_its_agent(
     assert "on 2 nodes" in summary
 
 
-def test_a_fault_of_the_configuration_is_told_on_every_node(site, words, dataset):
+def test_a_configuration_error_is_reported_on_every_node(site, words, dataset):
     done = site.run(words(dataset.root, "--set", "fill.concurrency=0"))
 
     assert done.status == 2

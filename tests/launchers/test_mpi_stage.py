@@ -162,7 +162,7 @@ def test_a_mode_that_keeps_nodes_apart_is_refused(site, words, dataset):
     assert "peers.mode is off, which --mpi on 3 nodes does not support" in done.stderr
 
 
-def test_what_is_not_staged_is_told_and_1(site, words, dataset):
+def test_unstaged_files_are_reported_with_exit_status_1(site, words, dataset):
     small = ("--set", "tiers[0].capacity=2MiB")
 
     done = site.run(words("stage", dataset.root, "--mpi", *small, *KEEP))

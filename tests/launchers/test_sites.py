@@ -85,7 +85,7 @@ def test_python_of_an_older_debian_is_served_in_a_container(
     assert row.split()[1] == str(len(dataset.paths))
 
 
-def test_recipe_for_slurm_looks_at_all_nodes_and_reads_the_origin_once(
+def test_recipe_for_slurm_checks_all_nodes_and_reads_the_origin_once(
     slurm_site: Site,
 ) -> None:
     site = slurm_site

@@ -188,7 +188,7 @@ def still(go: Path) -> bool:
     return before == [path.stat().st_mtime_ns for path in beats(go)]
 
 
-def test_cancelled_step_is_gone(slurm_site: Site, cluster: Slurm) -> None:
+def test_cancelled_step_leaves_nothing_behind(slurm_site: Site, cluster: Slurm) -> None:
     site = slurm_site
     up = site.folder / "up"
     program = ["bash", "-c", f"touch {up}.$SLURM_PROCID; exec sleep 100"]
@@ -246,7 +246,7 @@ def test_signal_to_the_step_reaches_each_rank_once(
     site.nothing_left()
 
 
-def test_suspended_step_goes_on_where_it_was(slurm_site: Site, cluster: Slurm) -> None:
+def test_suspended_step_resumes(slurm_site: Site, cluster: Slurm) -> None:
     site = slurm_site
     go = site.folder / "go"
     running = waiting_step(site, "suspended", go)

@@ -56,9 +56,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pets"
 
 
-def test_a_client_of_others_finds_what_an_ingest_has_written(
-    client: Any, folder: Path
-) -> None:
+def test_ingested_data_is_readable_by_another_client(client: Any, folder: Path) -> None:
     client.create_bucket(Bucket="written")
     writer = client_of(StoreAddress.parse("s3://written/sets/"))
     ingest(open_records(folder), writer, IngestOptions("pets"))
@@ -77,7 +75,7 @@ def test_a_client_of_others_finds_what_an_ingest_has_written(
             assert [*map(bytes, batch.records)] == [*map(bytes, expected.records)]
 
 
-def test_objects_that_others_have_written_are_records(client: Any) -> None:
+def test_objects_written_by_other_clients_are_records(client: Any) -> None:
     client.create_bucket(Bucket="foreign")
     for name, content in FILES.items():
         client.put_object(Bucket="foreign", Key=f"pets/{name}", Body=content)

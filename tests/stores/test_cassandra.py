@@ -101,7 +101,7 @@ def write(folder: Path, address: str) -> None:
 
 
 @pytest.mark.usefixtures("secrets")
-def test_a_client_of_others_finds_what_an_ingest_has_written(
+def test_ingested_data_is_readable_by_another_client(
     node: Cassandra, folder: Path
 ) -> None:
     address = f"cassandra://{node.host}:{PORT}/sets.pets"
@@ -196,7 +196,7 @@ def test_tables_of_the_seed_are_read_as_they_are(
             assert seen == {n: payloads[number] for n, number in enumerate(numbers)}
 
 
-def test_wrong_passwords_tables_and_hosts_are_told_in_one_line(
+def test_wrong_passwords_tables_and_hosts_are_reported_in_one_line(
     node: Cassandra, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusal(address: str) -> str:

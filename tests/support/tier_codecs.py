@@ -15,14 +15,13 @@ PLAIN = "plain"
 AUTO = "auto"
 IN_BOTH_MODES = (
     "integration/test_large_reads.py::"
-    "test_readers_that_wait_for_a_file_that_becomes_whole_are_served",
+    "test_waiting_readers_are_served_when_a_file_becomes_whole",
     "integration/test_nodes_faults.py::test_copies_on_several_nodes_outlive_the_others",
     "integration/test_nodes_report.py::"
-    "test_the_report_of_a_job_agrees_with_what_the_origin_has_counted",
-    "integration/test_nodes_report.py::"
-    "test_what_two_nodes_say_of_each_other_is_the_same",
+    "test_the_report_of_a_job_agrees_with_the_counts_of_the_origin",
+    "integration/test_nodes_report.py::test_two_nodes_report_the_same_about_each_other",
     "integration/test_nodes_sharing.py::"
-    "test_a_cold_file_that_all_want_at_once_is_read_once",
+    "test_a_cold_file_requested_by_all_at_once_is_read_once",
     "integration/test_nodes_sharing.py::"
     "test_a_node_whose_programs_have_ended_serves_until_the_job_ends",
     "integration/test_origin_once.py",
@@ -62,23 +61,21 @@ PLAIN_ONLY = {
         "integration/test_hints.py::test_a_dataset_that_the_tiers_hold_needs_no_pool",
         "integration/test_hints.py::test_without_hints_the_tier_keeps_its_room",
         "integration/test_tier_limits.py::"
-        "test_files_go_to_the_first_tier_that_has_room_and_then_to_none",
+        "test_files_are_placed_in_the_first_tier_with_room_or_in_none",
     ),
     "expects what Monarch says of a job with a plain Tier": (
-        "integration/test_agent_life.py::test_the_start_line_says_what_is_staged_where",
+        "integration/test_agent_life.py::test_the_start_line_names_the_dataset_and_its_tier",
         "integration/test_first_use.py::"
         "test_lines_on_a_terminal_of_80_columns_end_between_words",
     ),
     "waits until a large File is one in the Tier: a packed one is read by Blocks": (
-        "integration/test_large_reads.py::"
-        "test_fill_completes_what_programs_have_read_in_part",
+        "integration/test_large_reads.py::test_fill_completes_partly_read_files",
         "integration/test_programs_zeroed.py::"
         "test_programs_read_right_bytes_from_a_zeroed_origin",
         "semantics/test_large_files.py::test_large_file",
     ),
     "forges what peers send plain": (
-        "integration/test_nodes_attacks.py::"
-        "test_checksums_alone_do_not_keep_out_who_forges_them",
+        "integration/test_nodes_attacks.py::test_checksums_alone_do_not_stop_forgery",
     ),
 }
 """Tests that have no meaning with packed Tiers, by the reason."""

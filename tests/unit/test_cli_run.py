@@ -69,7 +69,7 @@ def test_every_option_reaches_the_agent():
         (["--", "\udcff"], ["\udcff"]),
     ],
 )
-def test_options_end_at_the_first_word_that_is_none(argv, command):
+def test_options_end_at_the_first_word_that_is_not_an_option(argv, command):
     assert parse_run_argv(argv)[1] == command
 
 

@@ -13,14 +13,14 @@ TESTS = Path(__file__).parents[1]
 
 KEPT_AWAY = {
     "what a crash or Ctrl-C leaves blocks the next run": (
-        "integration/test_agent_life.py::test_the_next_job_removes_what_a_killed_one_has_left",
-        "integration/test_agent_leftovers.py::test_leftover_whose_pid_is_somebody_elses_by_now_is_removed",
-        "integration/test_stage.py::test_what_a_killed_one_has_left_is_removed",
+        "integration/test_agent_life.py::test_the_next_job_removes_the_leftovers_of_a_killed_one",
+        "integration/test_agent_leftovers.py::test_leftover_whose_pid_was_reused_is_removed",
+        "integration/test_stage.py::test_leftovers_of_a_killed_command_are_removed",
     ),
     "the cache grows past its limit and fills the disk": (
         "unit/test_stager_capacity.py::test_a_full_tier_takes_no_more_than_it_holds_and_the_file_is_tried_anew",
         "integration/test_faults.py::test_a_tier_that_runs_full_leaves_the_bytes_right",
-        "integration/test_large_faults.py::test_a_tier_that_is_full_after_half_a_file_gives_its_room_back",
+        "integration/test_large_faults.py::test_a_tier_that_is_full_after_half_a_file_frees_its_space",
     ),
     "a guard of free space disables the cache silently": (
         "unit/test_tiers.py::test_zeros_of_statvfs_mean_unknown_and_not_full",
@@ -28,52 +28,52 @@ KEPT_AWAY = {
     ),
     "stale data are served after the origin has changed": (
         "integration/test_agent_faults.py::test_an_origin_that_changed_since_the_scan_is_never_staged",
-        "integration/test_agent_faults.py::test_what_changed_between_jobs_is_not_adopted",
-        "integration/test_large_reads.py::test_a_file_that_another_program_has_changed_is_the_origins",
+        "integration/test_agent_faults.py::test_files_changed_between_jobs_are_not_adopted",
+        "integration/test_large_reads.py::test_a_file_changed_by_another_program_is_read_from_the_origin",
     ),
     "the cache is thrown away between jobs": (
         "integration/test_agent_faults.py::test_a_retained_tier_is_adopted_without_reading_the_origin",
-        "integration/test_stage.py::test_a_later_job_takes_over_what_was_staged_and_reads_no_origin",
+        "integration/test_stage.py::test_a_later_job_adopts_staged_files_and_does_not_read_the_origin",
     ),
     "an old, huge cache makes the start slow": (
-        "integration/test_agent_leftovers.py::test_agent_that_ends_at_once_has_removed_what_a_dead_job_left",
+        "integration/test_agent_leftovers.py::test_agent_that_ends_at_once_has_removed_the_leftovers_of_a_dead_job",
     ),
     "directories of one user stop the jobs of another": (
         "unit/test_tiers.py::test_a_directory_is_made_private_whatever_the_umask",
-        "integration/test_launcher_home.py::test_a_directory_that_a_stranger_has_made_is_passed_by",
-        "integration/test_launcher_home.py::test_a_stranger_that_holds_the_lock_costs_a_second",
+        "integration/test_launcher_home.py::test_a_directory_made_by_another_user_is_skipped",
+        "integration/test_launcher_home.py::test_a_lock_held_by_another_user_costs_a_second",
     ),
     "nobody can tell whether the cache is used, or its hit rate": (
         "unit/test_report.py::test_the_headline_says_coverage_share_and_what_was_read",
-        "integration/test_report_truth.py::test_a_job_of_four_processes_on_two_nodes_reports_what_others_have_counted",
+        "integration/test_report_truth.py::test_a_job_of_four_processes_on_two_nodes_reports_independently_counted_reads",
     ),
     "warming up says that it is done, and is not": (
-        "integration/test_stage.py::test_a_file_that_cannot_be_read_is_named_and_1",
-        "integration/test_retained.py::test_a_check_names_what_is_not_staged",
+        "integration/test_stage.py::test_an_unreadable_file_is_named_with_exit_status_1",
+        "integration/test_retained.py::test_a_check_names_unstaged_files",
         "integration/test_retained.py::test_a_check_finds_a_copy_with_a_wrong_byte",
     ),
     "N nodes read the same bytes N times": (
-        "integration/test_nodes_sharing.py::test_a_cold_file_that_all_want_at_once_is_read_once",
+        "integration/test_nodes_sharing.py::test_a_cold_file_requested_by_all_at_once_is_read_once",
         "integration/test_origin_once.py::test_the_origin_is_read_once_by_four_processes_in_three_epochs",
     ),
     "a dataset must be listed or indexed anew for each job": (
         "unit/test_catalog_saved.py::test_a_fresh_index_is_loaded_instead_of_scanning",
     ),
     "what lies on a mounted file system cannot be cached as it is": (
-        "integration/test_programs.py::test_a_reading_program_gives_the_same_result",
+        "integration/test_programs.py::test_a_reading_program_produces_the_same_result",
     ),
     "it is not clear where files are put, and options are ignored": (
         "unit/test_cli_config.py::test_show_origin_says_where_each_value_comes_from",
         "unit/test_config_layers.py::test_first_file_of_the_search_order_holds",
     ),
     "no command shows the cache or empties it": (
-        "integration/test_retained.py::test_what_is_retained_is_listed",
+        "integration/test_retained.py::test_retained_copies_are_listed",
         "integration/test_retained.py::test_copies_are_evicted_once",
-        "integration/test_agent_verbs.py::test_clean_removes_what_dead_jobs_left_and_nothing_of_living_ones",
+        "integration/test_agent_verbs.py::test_clean_removes_leftovers_of_dead_jobs_and_nothing_of_living_ones",
     ),
     "/dev/shm is used up, and programs die of SIGBUS": (
         "integration/test_agent_faults.py::test_ram_replicas_take_and_keep_no_memory_that_the_job_needs",
-        "integration/test_memory_limit.py::test_ram_replicas_are_given_back_before_the_program_is_killed",
+        "integration/test_memory_limit.py::test_ram_replicas_are_freed_before_the_program_is_killed",
         "unit/test_tiers.py::test_a_share_of_ram_is_one_of_the_memory_limit_not_of_the_tmpfs",
     ),
     "programs that fork hang": (
@@ -92,7 +92,7 @@ KEPT_AWAY = {
     ),
     "calls that are not supported fail": (
         "integration/test_programs.py::test_a_library_of_formats_reads_the_same",
-        "integration/test_programs.py::test_a_listing_program_gives_the_same_result",
+        "integration/test_programs.py::test_a_listing_program_produces_the_same_result",
     ),
 }
 

@@ -13,16 +13,16 @@ LINES_MAX = 2
 # paragraphs of the docstrings of tests in tests/semantics/test_fine_print*.py.
 ELSEWHERE = {
     "programs started without staging after a warning": [
-        "integration/test_launcher_failure.py::test_agent_that_cannot_is_one_warning",
+        "integration/test_launcher_failure.py::test_agent_that_cannot_start_is_one_warning",
     ],
     "A program that changes more than some thousand files on a dataset's file "
     "system before indexing ends lets the root pass through": [
         "integration/test_late_attach.py::"
-        "test_more_changes_than_the_table_takes_let_the_root_pass_through",
+        "test_more_changes_than_the_table_holds_let_the_root_pass_through",
     ],
     "as does, on overlays and FUSE, a file with a new inode number": [
         "integration/test_late_attach.py::"
-        "test_file_that_has_got_another_inode_lets_its_root_pass_through",
+        "test_file_with_a_new_inode_lets_its_root_pass_through",
     ],
     "On overlays and FUSE, a write whose path the kernel does not report lets the "
     "whole root pass through": [
@@ -50,7 +50,7 @@ ELSEWHERE = {
     "Where a tier does not support O_DIRECT (tmpfs before Linux 6.6), a Replica "
     "is opened without it": [
         "integration/test_shim_situations.py::"
-        "test_direct_open_is_served_by_a_tier_that_knows_none",
+        "test_direct_open_is_served_by_a_tier_without_o_direct",
     ],
     "In a container without /proc, a process cannot compare its rights with the "
     "agent's, and reads the origin": [
@@ -72,14 +72,14 @@ ELSEWHERE = {
         "integration/test_index_command.py::"
         "test_a_file_that_changed_in_place_since_is_shown_as_it_is",
         "integration/test_provisional.py::"
-        "test_file_that_was_not_looked_at_in_this_job_is_the_origins",
+        "test_file_not_yet_compared_in_this_job_is_read_from_the_origin",
         "integration/test_late_start.py::"
         "test_files_of_an_index_are_compared_beside_the_job",
     ],
     "After its agent has ended, a program reads the origin (after it died, files "
     "without a complete copy), and marks for the job's next agent as soon as it runs": [
         "integration/test_agents_in_turn.py::"
-        "test_what_is_written_is_seen_beside_the_next_agent",
+        "test_writes_are_seen_beside_the_next_agent",
     ],
     "A file that such a program opened or mapped for writing before is outside "
     "the job until the program opens or changes another file": [
@@ -89,12 +89,12 @@ ELSEWHERE = {
     "Changes by path, after its agent has ended, of a process without a free "
     "descriptor": [
         "integration/test_agents_in_turn.py::"
-        "test_what_a_program_without_a_free_descriptor_changes_is_not_seen",
+        "test_changes_of_a_program_without_a_free_descriptor_are_not_seen",
     ],
     "A program that it starts then treats an inherited Replica of the old agent "
     "as its own file: writes to it are lost": [
         "integration/test_agent_leftovers.py::"
-        "test_program_that_is_started_after_its_agent_knows_no_replicas",
+        "test_program_started_after_its_agent_ended_recognises_no_replicas",
     ],
     "Children of a program whose agent has ended, if they do not keep its "
     "environment, until the next agent starts": [
@@ -103,7 +103,7 @@ ELSEWHERE = {
     ],
     "A root that hangs delays only itself": [
         "integration/test_hung_parts.py::"
-        "test_a_root_that_hangs_holds_up_no_open_of_another_root",
+        "test_a_hung_root_delays_no_open_of_another_root",
     ],
     "A tier that fails or hangs is no longer used; its files are read from the "
     "origin or staged in another": [
@@ -122,15 +122,15 @@ ELSEWHERE = {
         "integration/test_hazards.py::"
         "test_a_retained_copy_is_recognised_by_its_identity_not_by_its_content",
         "integration/test_agent_faults.py::"
-        "test_what_changed_between_jobs_is_not_adopted",
+        "test_files_changed_between_jobs_are_not_adopted",
     ],
     "Run monarch clean --retained before you mount such an image": [
         "integration/test_agent_verbs.py::"
-        "test_clean_removes_what_was_retained_only_if_asked",
+        "test_clean_removes_retained_copies_only_on_request",
     ],
     "The monarch run that waits for the report ends by the signal that ended the "
     "program": [
-        "integration/test_launcher_exit.py::test_death_by_signal_is_the_programs",
+        "integration/test_launcher_exit.py::test_death_by_signal_is_that_of_the_program",
     ],
     "but its wait status reports no core dump: the program's core is the only one": [
         "integration/test_launcher_limits.py::test_the_only_core_is_the_programs",

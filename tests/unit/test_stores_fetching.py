@@ -170,7 +170,7 @@ def test_values_without_a_place_are_given_to_the_caller() -> None:
     ],
     ids=["loading", "reset", "half a head", "half a value", "nonsense"],
 )
-def test_what_fails_for_the_moment_is_asked_for_again(act: Act) -> None:
+def test_temporary_failures_are_retried(act: Act) -> None:
     values = values_of(300)
 
     def sometimes(serial: int, key: bytes) -> Act | None:
