@@ -62,7 +62,7 @@ def test_records_of_arrays_are_tensors_of_their_type(arrays: Path) -> None:
     assert len({float(row[0, 0]) for batch in found for row in batch}) == 200
 
 
-def test_what_decode_and_collate_make_needs_a_signature(arrays: Path) -> None:
+def test_results_of_decode_and_collate_need_a_signature(arrays: Path) -> None:
     import tensorflow as tf
 
     from monarch.integrations.tensorflow import as_tf_dataset

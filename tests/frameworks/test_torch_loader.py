@@ -99,7 +99,7 @@ def test_a_list_of_batches_is_right(packed: Path, workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_an_epoch_that_was_set_is_given(packed: Path, workers: int) -> None:
+def test_a_set_epoch_is_used(packed: Path, workers: int) -> None:
     dataset = dataset_of(packed)
     loader = loader_of(dataset, workers)
     epochs = wanted(packed, 4)
@@ -115,7 +115,7 @@ def test_an_epoch_that_was_set_is_given(packed: Path, workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_an_epoch_that_was_left_begins_the_next_one_or_goes_on(
+def test_an_interrupted_epoch_begins_the_next_one_or_continues(
     packed: Path, workers: int
 ) -> None:
     """No batch comes twice, and the next epochs are whole."""
@@ -166,7 +166,7 @@ def test_collate_runs_in_the_workers(arrays: Path, workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_stateful_loader_goes_on_exactly(
+def test_a_stateful_loader_resumes_exactly(
     packed: Path, workers: int, persistent: bool
 ) -> None:
     from torchdata.stateful_dataloader import StatefulDataLoader
@@ -200,7 +200,7 @@ def test_a_stateful_loader_goes_on_exactly(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_that_the_program_counts_goes_on_with_any_number_of_workers(
+def test_a_state_counted_by_the_program_resumes_with_any_number_of_workers(
     packed: Path, workers: int
 ) -> None:
     epochs = wanted(packed, 2)
@@ -236,7 +236,7 @@ def refuse_the_tenth(view: memoryview) -> int:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_of_decode_tells_the_record(packed: Path, workers: int) -> None:
+def test_an_error_of_decode_names_the_record(packed: Path, workers: int) -> None:
     dataset = dataset_of(packed, decode=refuse_the_tenth)
 
     with pytest.raises(Exception, match="record 10: decode: ValueError: not an image"):
@@ -261,7 +261,7 @@ except RuntimeError as error:
 """
 
 
-def test_a_killed_worker_is_told_and_the_reader_ends(packed: Path) -> None:
+def test_a_killed_worker_is_reported_and_the_reader_ends(packed: Path) -> None:
     """In a program of its own: PyTorch raises the error in a handler of a signal."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", KILLED, str(packed)],
@@ -276,7 +276,7 @@ def test_a_killed_worker_is_told_and_the_reader_ends(packed: Path) -> None:
     wait_until(lambda: not is_running(int(pid)), "the end of the reader", 20)
 
 
-def test_arguments_that_cannot_be_are_refused(packed: Path) -> None:
+def test_invalid_arguments_are_refused(packed: Path) -> None:
     from torch.utils.data import DataLoader
 
     from monarch.integrations.torch import LoaderDataset
@@ -322,7 +322,7 @@ assert sum(int(sizes.sum()) for sizes in loader) == 1000 * len(files)
 """
 
 
-def test_a_sampler_tells_the_order_of_files(
+def test_a_sampler_announces_the_order_of_files(
     tmp_path: Path, run_root: Path, monarch_command: Path
 ) -> None:
     root = tmp_path / "files"

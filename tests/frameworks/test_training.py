@@ -100,7 +100,7 @@ def starts(folder: Path) -> list[int]:
     return sorted({int(path.name.rpartition("-")[2]) for path in folder.glob("rank-*")})
 
 
-def test_a_killed_training_goes_on_with_the_same_batches_on_fewer_ranks(
+def test_a_killed_training_resumes_with_the_same_batches_on_fewer_ranks(
     launcher: Launcher, data: Path, tmp_path: Path
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"

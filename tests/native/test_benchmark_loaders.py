@@ -26,7 +26,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_loader_gives_each_record_once_in_each_epoch(data: Path) -> None:
+def test_a_loader_yields_each_record_once_in_each_epoch(data: Path) -> None:
     ready, *epochs = read(data, steps_s=[0, 0])
 
     assert ready == {"ready": True, "can_resume": True}
@@ -37,7 +37,7 @@ def test_a_loader_gives_each_record_once_in_each_epoch(data: Path) -> None:
     assert 0 < epochs[0]["first_s"] < epochs[0]["seconds"]
 
 
-def test_a_resumed_epoch_gives_what_is_left(data: Path) -> None:
+def test_a_resumed_epoch_yields_the_remaining_records(data: Path) -> None:
     state = str(data.parent / "progress")
 
     _, first = read(data, steps_s=[0], state=state, stop=2)

@@ -47,7 +47,7 @@ def route_program(request: pytest.FixtureRequest, compiled: Compile) -> Path:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_change_is_lost_while_the_catalog_comes(
+def test_no_change_is_lost_while_the_catalog_is_loaded(
     compiled: Compile, folders: list[str], mode: str
 ) -> None:
     for number in range(400):

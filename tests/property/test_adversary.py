@@ -32,7 +32,7 @@ def scene(monarch_command: Path, run_root: Path, tmp_path: Path) -> Iterator[Sce
 
 
 @pytest.mark.parametrize("feature", SPECIAL)
-def test_what_needs_rights_is_carried_out_where_there_are_any(
+def test_privileged_steps_are_carried_out_where_permitted(
     scene: Scene, feature: str
 ) -> None:
     if lack := scene.lacks[feature]:
@@ -46,7 +46,7 @@ def test_what_needs_rights_is_carried_out_where_there_are_any(
     assert not [kind for kind in scene.results if kind.startswith("skipped")]
 
 
-def test_what_no_one_can_mark_is_found_and_made_small(scene: Scene) -> None:
+def test_an_unseen_write_is_found_and_minimised(scene: Scene) -> None:
     # A raw system call writes, which Monarch cannot see: so must a fault of it look.
     steps = [("read_link", 1), ("write_unseen", 2), ("read_link", 3)]
 

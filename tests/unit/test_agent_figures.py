@@ -23,7 +23,7 @@ def test_empty_files_and_powers_of_four_begin_their_classes() -> None:
     assert [one.from_bytes for one in found] == [0, 1, 4, 16, 1 << 30]
 
 
-def test_waits_are_told_by_their_source() -> None:
+def test_waits_are_reported_by_their_source() -> None:
     waits = {"origin": ([0, 2], 3000), "peer": ([1, 0], 0)}
 
     buckets = wait_buckets(waits)

@@ -30,7 +30,9 @@ MAC, CHECKSUM = Integrity.MAC, Integrity.CHECKSUM
         ("checksum", [True, True], CHECKSUM),
     ],
 )
-def test_a_wish_is_never_reduced_and_auto_asks_what_all_nodes_can(wish, able, expected):
+def test_a_fixed_integrity_is_never_reduced_and_auto_depends_on_all_nodes(
+    wish, able, expected
+):
     assert choose_integrity(wish, able) is expected
 
 
@@ -88,7 +90,7 @@ def view_of(*seals: bool) -> View:
     )
 
 
-def test_a_job_spec_gives_no_files_to_nodes_that_cannot_seal(monkeypatch):
+def test_a_job_spec_assigns_no_files_to_nodes_that_cannot_seal(monkeypatch):
     monkeypatch.setattr("monarch.agent.job_spec.catalog_digest", lambda *_: 5)
     names, view = ["n0", "n1"], view_of(True, False)
 
@@ -104,7 +106,7 @@ def test_a_job_spec_gives_no_files_to_nodes_that_cannot_seal(monkeypatch):
 @pytest.mark.parametrize(
     ("mode", "above"), [("auto", 9 << 20), ("wait", 1 << 62), ("through", 1 << 62)]
 )
-def test_the_first_node_says_which_files_are_placed_by_extents(
+def test_the_first_node_decides_which_files_are_placed_by_extents(
     monkeypatch, mode, above
 ):
     monkeypatch.setattr("monarch.agent.job_spec.catalog_digest", lambda *_: 5)

@@ -95,7 +95,7 @@ def test_a_provisional_index_is_provisional_on_all_nodes(
     assert found.mapped().provisional == provisional
 
 
-def test_indexes_without_word_of_what_they_are_worth_are_refused(
+def test_indexes_without_their_provisional_flags_are_refused(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "data"
@@ -132,7 +132,7 @@ MIB = 1 << 20
         (256 * MIB, 1 << 62, [True, True, False]),
     ],
 )
-def test_room_is_expected_of_what_the_data_plane_packs(
+def test_needs_are_reduced_only_for_files_that_the_data_plane_packs(
     pool: int, above: int, packed: list[bool]
 ) -> None:
     """A node that expects too little of a File is given more than it can hold."""

@@ -92,7 +92,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return wait
 
 
-def test_it_ends_when_each_file_is_staged(filling):
+def test_staging_ends_when_each_file_is_staged(filling):
     one = filling(2)
     assert not one.look()
 
@@ -105,7 +105,7 @@ def test_it_ends_when_each_file_is_staged(filling):
     assert (counts[0], counts[-1]) == ((0, 2), (2, 2))
 
 
-def test_it_looks_at_nothing_before_there_is_a_catalog(filling):
+def test_staging_checks_nothing_before_the_catalog_is_ready(filling):
     one = filling(1)
 
     one.lifetime.look(None)
@@ -113,7 +113,7 @@ def test_it_looks_at_nothing_before_there_is_a_catalog(filling):
     assert not one.reasons
 
 
-def test_what_has_failed_is_tried_again_until_it_fails_for_good(filling, clock):
+def test_failed_files_are_retried_until_they_fail_for_good(filling, clock):
     one = filling(1)
     tries = 0
     while not one.look():
@@ -135,7 +135,7 @@ def test_a_file_that_has_changed_is_not_waited_for(filling):
     assert one.look()
 
 
-def test_it_gives_up_when_the_origin_does_not_answer_for_long(filling, clock):
+def test_staging_gives_up_when_the_origin_does_not_answer_for_long(filling, clock):
     one = filling(1)
     one.look()
     one.stage.engine.found = Health(1, 0, 1)
@@ -148,7 +148,7 @@ def test_it_gives_up_when_the_origin_does_not_answer_for_long(filling, clock):
     assert one.look()
 
 
-def test_it_gives_up_what_the_node_lacks_the_means_for(filling, clock):
+def test_staging_gives_up_files_for_which_the_node_lacks_resources(filling, clock):
     one, rounds = filling(1), 0
     while not one.look():
         rounds += 1
@@ -176,7 +176,7 @@ def test_a_node_that_has_staged_its_share_waits_for_the_others(filling):
     assert one.look()
 
 
-def test_a_node_that_lacks_something_again_says_so_to_the_others(filling, clock):
+def test_a_node_that_loses_a_replica_announces_it_to_the_others(filling, clock):
     cluster = FakeCluster(others_stage=True)
     one = filling(1, cluster)
     one.look()
@@ -190,7 +190,7 @@ def test_a_node_that_lacks_something_again_says_so_to_the_others(filling, clock)
     assert not cluster.rests
 
 
-def test_of_files_that_are_kept_in_part_the_part_is_to_be_staged(tmp_path):
+def test_of_a_partly_kept_file_only_the_part_has_to_be_staged(tmp_path):
     sizes = [*[4096] * 6, 9 * EXTENT_BYTES]
     nodes = [Node(name, 10 * EXTENT_BYTES) for name in ("n0", "n1")]
     stage = make_stage(tmp_path, sizes, settings=FILL)

@@ -68,7 +68,7 @@ def test_each_mark_is_found_once():
     assert table.sweep() == of_kind(1, files(5)) + of_kind(2, files(6))
 
 
-def test_a_root_that_does_not_exist_is_not_told():
+def test_a_nonexistent_root_is_not_reported():
     table = Table()
 
     table.roots[2] = 1
@@ -87,7 +87,7 @@ def test_pieces_of_any_size_find_all(monkeypatch, piece):
     assert table.sweep() == files(*numbers)
 
 
-def test_what_others_tell_is_set_and_not_told_again():
+def test_marks_of_others_are_set_and_not_sent_again():
     table = Table()
     table.written[5] = 1
     table.sweep()
@@ -100,7 +100,7 @@ def test_what_others_tell_is_set_and_not_told_again():
     assert table.sweep() == []
 
 
-def test_what_was_changed_here_takes_what_others_tell_of_it():
+def test_local_marks_are_merged_with_those_of_others():
     table = Table()
     table.written[5] = 1
     table.roots[0] = 1
@@ -114,7 +114,7 @@ def test_what_was_changed_here_takes_what_others_tell_of_it():
     assert table.sweep() == of_kind(1, files(5))
 
 
-def test_marks_beyond_this_catalog_are_passed_over():
+def test_marks_beyond_this_catalog_are_ignored():
     table = Table()
 
     new = table.marks.set([2, 63, *files(COUNT, COUNT + 1000), *of_kind(3, [63])])
@@ -124,7 +124,7 @@ def test_marks_beyond_this_catalog_are_passed_over():
     assert not table.roots.any()
 
 
-def test_a_root_of_which_too_much_is_written_is_told_whole(monkeypatch):
+def test_a_root_with_too_many_marks_is_reported_as_a_whole(monkeypatch):
     monkeypatch.setattr(written_marks, "SINGLE_MAX", 20)
     table = Table()
     table.written[:20] = 1
@@ -138,7 +138,7 @@ def test_a_root_of_which_too_much_is_written_is_told_whole(monkeypatch):
     assert table.sweep() == files(111)
 
 
-def test_files_of_a_root_that_passes_through_are_not_told(monkeypatch):
+def test_files_of_a_root_that_passes_through_are_not_reported(monkeypatch):
     table = Table()
     table.marks.set([0])
     table.written[30] = 1

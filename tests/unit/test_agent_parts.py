@@ -55,7 +55,7 @@ def test_a_stopped_launcher_does_not_stop_the_agent(pipe):
     notifier.close()
 
 
-def test_a_launcher_that_has_gone_is_noticed():
+def test_an_ended_launcher_is_noticed():
     reading, writing = os.pipe()
     notifier = Notifier(writing)
     assert notifier.has_reader()
@@ -67,7 +67,7 @@ def test_a_launcher_that_has_gone_is_noticed():
     notifier.close()
 
 
-def test_nothing_that_a_dead_agent_has_left_is_trusted(tmp_path):
+def test_leftovers_of_a_dead_agent_are_not_trusted(tmp_path):
     path = tmp_path / "j.n"
     path.mkdir(mode=0o700)
     for name in ("catalog", "requests", "control", "start", "agent.log"):
@@ -84,7 +84,7 @@ def test_nothing_that_a_dead_agent_has_left_is_trusted(tmp_path):
     assert not path.exists()
 
 
-def test_a_segment_is_complete_under_its_name_or_not_there(tmp_path):
+def test_a_segment_is_complete_under_its_name_or_absent(tmp_path):
     segments = Segments(tmp_path)
 
     def fail(name, memory):
@@ -232,7 +232,7 @@ def test_processes_that_died_together_count_once_though_their_deaths_ask_for_a_s
     assert processes.totals()[COUNTERS[0].name] == 2
 
 
-def test_a_launcher_that_comes_as_the_agent_ends_is_not_counted(counters):
+def test_a_launcher_that_arrives_as_the_agent_ends_is_not_counted(counters):
     with child() as waiting:
         processes = Processes(counters, lambda: None)
         processes.note_end_of_job()
@@ -245,7 +245,7 @@ def test_a_launcher_that_comes_as_the_agent_ends_is_not_counted(counters):
 
 
 @pytest.mark.parametrize("reaped", [False, True])
-def test_a_slot_that_comes_after_the_end_of_its_process_counts_no_second_one(
+def test_a_slot_seen_after_the_end_of_its_process_counts_no_second_one(
     counters, reaped
 ):
     processes = Processes(counters, lambda: None)
@@ -275,7 +275,7 @@ def test_two_slots_of_one_process_count_once(counters, late, first):
     assert processes.totals()[COUNTERS[0].name] == 3
 
 
-def test_a_program_that_never_spoke_counts_though_its_number_was_used_before(counters):
+def test_a_silent_program_counts_although_its_pid_was_used_before(counters):
     processes = Processes(counters, lambda: None)
     with child() as program:
         occupy(counters, 1, program.pid, starttime=1)

@@ -8,7 +8,7 @@ from monarch.native import Readers
 from monarch.peers.protocol import Need
 
 
-def test_the_need_is_what_was_wanted_at_most_of_late():
+def test_the_need_is_the_recent_maximum():
     need = ReaderNeed().after(Readers(0, 6, 1, 0), 8, 10.0)
     need = need.after(Readers(0, 2, 3, 0), 8, 10.1)
     assert need.need == Need(6, 3)
@@ -42,7 +42,7 @@ def staging(engine: Engine) -> Any:
     return SimpleNamespace(engine=engine, concurrency=SimpleNamespace(limit=8))
 
 
-def test_without_a_limit_nothing_is_asked_of_anybody():
+def test_without_a_limit_no_tokens_are_requested():
     engine = Engine()
     limit = ReaderLimit(None, lambda: None)
 
@@ -62,7 +62,7 @@ def test_a_node_that_works_alone_has_all_tokens():
     assert engine.limits == [5]
 
 
-def test_beside_others_a_node_has_what_it_is_leased_and_tells_what_it_needs():
+def test_a_node_beside_others_has_its_leased_tokens_and_reports_its_need():
     engine = Engine()
     told = []
     mesh: Any = SimpleNamespace(

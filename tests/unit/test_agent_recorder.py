@@ -56,7 +56,7 @@ def test_samples_stay_few_and_the_first_and_last_hours_are_both_there() -> None:
     assert len(gaps) == 1
 
 
-def test_a_sample_has_what_was_counted() -> None:
+def test_a_sample_has_the_counted_values() -> None:
     found = make()
 
     found.look_last()
@@ -67,7 +67,7 @@ def test_a_sample_has_what_was_counted() -> None:
     assert found.slowest == ((3, 10, 20),)
 
 
-def test_what_the_closed_data_plane_had_counted_is_kept() -> None:
+def test_counters_of_a_closed_data_plane_are_kept() -> None:
     levels = [Levels({"origin_read_bytes": 0, "staged_bytes": 0, "peer_bytes": 0}, ())]
     processes: Any = FakeProcesses()
     found = Recorder(processes, lambda: levels[0], time.monotonic())
@@ -113,7 +113,7 @@ def test_read_calls_are_counted_of_children_that_have_ended_too(tmp_path) -> Non
     assert reads.most_bytes == before
 
 
-def test_what_a_program_without_the_shim_starts_is_seen() -> None:
+def test_children_of_a_program_without_the_shim_are_seen() -> None:
     """Finding 8: `sudo python` was reported as active in all processes."""
     line = ["sh", "-c", "sleep 30 & echo $!; read x; kill $!"]
     pipe = subprocess.PIPE

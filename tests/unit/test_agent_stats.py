@@ -135,7 +135,7 @@ def test_a_node_alone_reports_no_others(view):
     assert only.nodes() == []
 
 
-def test_nodes_are_reported_with_how_they_stand(view):
+def test_nodes_are_reported_with_their_states(view):
     stats = stats_of(cluster=ClusterStats(membership(), view, links_altered=3))
 
     found = stats.snapshot()
@@ -157,7 +157,7 @@ def test_nodes_are_reported_with_how_they_stand(view):
 @pytest.mark.parametrize(
     ("phase", "standing"), [(Phase.FINISHED, "joined"), (Phase.RUNNING, "left")]
 )
-def test_who_goes_first_at_the_end_of_the_job_has_not_left(phase, standing):
+def test_the_first_node_to_end_with_the_job_has_not_left(phase, standing):
     own = Member(1, Standing.JOINED, phase=Phase.FINISHED)
     view = View((Member(0, Standing.LEFT, phase=phase), own))
     stats = stats_of(cluster=ClusterStats(membership(("n0", "n1")), view))
@@ -165,7 +165,7 @@ def test_who_goes_first_at_the_end_of_the_job_has_not_left(phase, standing):
     assert stats.peers()[0].standing == standing
 
 
-def test_what_went_to_and_came_from_a_peer_is_reported(view, placement):
+def test_traffic_to_and_from_a_peer_is_reported(view, placement):
     server: Any = FakeEnd()
     receiver: Any = FakeEnd()
     table = PeerNotes()
@@ -219,7 +219,7 @@ def test_all_nodes_together_report_each_unstaged_file_once(placement):
     assert found[NO_ROOM] == FILES // 3
 
 
-def test_a_job_that_runs_is_not_told_to_have_ended() -> None:
+def test_a_running_job_is_not_reported_as_ended() -> None:
     """Finding 10 of first use."""
     sizes = np.full(3, 4096, np.uint64)
     policy = Policy.alone(Units.whole(np.arange(4, dtype=np.uint64)))
@@ -234,7 +234,7 @@ def test_a_job_that_runs_is_not_told_to_have_ended() -> None:
     assert reasons(complete=True) == ["not requested before the job ended"]
 
 
-def test_what_the_data_plane_has_counted_is_reported_with_what_python_has(placement):
+def test_counters_of_the_data_plane_and_of_python_are_reported_together(placement):
     stats = stats_of(stager=staging(Policy.cluster(placement, 1)))
     stats.counters.files_changed = 2
     stats.counters.staged_files = 1
@@ -267,7 +267,7 @@ def test_a_file_that_nodes_keep_in_part_is_not_reported_as_being_copied():
 
 
 @pytest.mark.parametrize(("room", "partly"), [(5, 1), (20, 0), (40, 0)])
-def test_what_a_node_is_to_keep_of_large_files_is_reported(room, partly):
+def test_the_share_of_large_files_that_a_node_keeps_is_reported(room, partly):
     placement, sizes, words = in_parts(room * EXTENT_BYTES)
     policy = Policy.cluster(placement, 1)
     namespace: Any = SimpleNamespace(inventory=None, roots=(), segments=None)

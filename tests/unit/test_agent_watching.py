@@ -40,7 +40,7 @@ def watching(clock: Clock, nodes: int = 4) -> tuple[Watching, FakeMesh]:
     return Watching(lambda: mesh, lambda: FIGURES, clock), mesh
 
 
-def test_who_looks_says_so_now_and_then(clock):
+def test_a_watching_node_announces_itself_periodically(clock):
     one, mesh = watching(clock)
 
     one.look()
@@ -52,7 +52,7 @@ def test_who_looks_says_so_now_and_then(clock):
     assert len(mesh.sent) == 2
 
 
-def test_a_node_tells_how_it_does_only_while_another_looks(clock):
+def test_a_node_sends_its_figures_only_while_another_watches(clock):
     one, mesh = watching(clock)
     one.tell()
     assert mesh.sent == []
@@ -65,7 +65,7 @@ def test_a_node_tells_how_it_does_only_while_another_looks(clock):
     assert mesh.sent == [{"seen": FIGURES.as_dict()}] * int(LOOKING_S)
 
 
-def test_what_a_node_has_told_is_known_with_its_age(clock):
+def test_received_figures_are_returned_with_their_age(clock):
     one, _ = watching(clock)
 
     one.hear(3, {"seen": FIGURES.as_dict()})
@@ -86,7 +86,7 @@ def test_what_a_node_has_told_is_known_with_its_age(clock):
         {**FIGURES.as_dict(), "opens": True},
     ],
 )
-def test_what_is_not_valid_is_not_taken(clock, told):
+def test_invalid_figures_are_discarded(clock, told):
     one, _ = watching(clock)
 
     one.hear(1, {"seen": told})
@@ -94,7 +94,7 @@ def test_what_is_not_valid_is_not_taken(clock, told):
     assert one.heard() == {}
 
 
-def test_large_jobs_tell_less_often_and_huge_ones_nothing(clock):
+def test_large_jobs_send_figures_less_often_and_huge_ones_never(clock):
     assert period_s(2) == period_s(32) == 1.0
     assert period_s(128) == 16.0
 
@@ -106,7 +106,7 @@ def test_large_jobs_tell_less_often_and_huge_ones_nothing(clock):
     assert mesh.sent == []
 
 
-def test_a_node_alone_has_nobody_to_tell(clock):
+def test_a_node_alone_sends_nothing(clock):
     one = Watching(lambda: None, lambda: FIGURES, clock)
 
     one.look()

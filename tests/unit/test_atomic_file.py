@@ -8,7 +8,7 @@ import pytest
 from monarch.atomic_file import whole_file
 
 
-def test_the_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+def test_the_new_file_replaces_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
 

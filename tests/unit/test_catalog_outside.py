@@ -76,7 +76,7 @@ def test_a_file_that_changed_between_two_scans_is_two(base: Path) -> None:
     assert len(set(taken.tolist())) == 2  # a and b
 
 
-def test_what_only_links_to_directories_lead_to_is_behind_them(base: Path) -> None:
+def test_files_reached_only_by_directory_links_are_behind_them(base: Path) -> None:
     (base / "two" / "again").symlink_to("../store/sub")
 
     tree = Tree.scan(base / "two")

@@ -22,7 +22,7 @@ NAME = st.text("ab.[]?!-é", min_size=1, max_size=6).map(str.encode)
 
 
 @given(st.lists(PATTERN, max_size=3), st.lists(NAME, min_size=1, max_size=4))
-def test_names_that_are_taken_together_would_be_taken_one_by_one(
+def test_names_selected_together_would_be_selected_one_by_one(
     exclude: list[str], names: list[bytes]
 ) -> None:
     try:
@@ -57,7 +57,7 @@ def test_a_hyphen_in_a_set_is_a_range_between_two_characters(
     assert ("d" in found) is (pattern == "[!--]")
 
 
-def test_names_without_the_text_of_a_pattern_are_taken_together() -> None:
+def test_names_without_the_text_of_a_pattern_are_selected_together() -> None:
     selection = Selection(Patterns(never=Dataset(path="/x").never))
 
     assert selection.takes_all([b"a.jpg", b"locker", b"db"])
@@ -102,7 +102,7 @@ def test_names_without_the_text_of_a_pattern_are_taken_together() -> None:
         ("^$", "", False),
     ],
 )
-def test_a_pattern_includes_what_it_says(
+def test_a_pattern_includes_the_names_that_it_matches(
     pattern: str, path: str, expected: bool
 ) -> None:
     assert includes(pattern, path) is expected
@@ -149,7 +149,7 @@ def test_locks_and_databases_of_live_writers_are_not_staged_by_default(
         ("a/**", "a/b", True),
     ],
 )
-def test_what_is_dropped_is_dropped_with_all_below(
+def test_a_dropped_directory_is_dropped_with_all_below(
     section: str, pattern: str, path: str, expected: bool
 ) -> None:
     patterns = (
@@ -187,6 +187,6 @@ def test_directories_are_walked_where_a_pattern_can_still_match(
 
 
 @pytest.mark.parametrize("pattern", ["", "/", ".", "../x", "a/../b", "[z-a]", "a\0"])
-def test_a_pattern_that_cannot_be_meant_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(UsageError, match="pattern"):
         Selection(Patterns(exclude=(pattern,)))

@@ -54,7 +54,7 @@ def own_root(root: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(root, tmp_path / "root", symlinks=True))
 
 
-def test_what_was_saved_comes_back(root: Path, saved: Path) -> None:
+def test_a_saved_index_is_loaded_unchanged(root: Path, saved: Path) -> None:
     made = Tree.scan(root, Patterns(never=("*.lock",))).index
 
     index = read_index(saved)
@@ -274,7 +274,7 @@ def test_an_index_of_names_that_this_process_may_not_look_up_is_refused(
     assert f"{closed} cannot be searched" in refused.stderr
 
 
-def test_an_index_says_with_which_rights_it_was_made(root: Path) -> None:
+def test_an_index_records_the_rights_with_which_it_was_made(root: Path) -> None:
     header = Tree.scan(root).index.block.header
 
     assert header["scan_euid"] == os.geteuid()

@@ -55,7 +55,7 @@ def text_at(memory: np.ndarray, reference: int) -> bytes:
     return memory[start : start + (int(reference) & 0xFFFF)].tobytes()
 
 
-def test_the_catalog_says_which_roots_are_provisional() -> None:
+def test_the_catalog_marks_provisional_roots() -> None:
     roots = [root_at(b"/pfs/one"), replace(root_at(b"/pfs/two"), provisional=True)]
 
     records = header(written(plan_of(*roots)), "catalog")["roots"]
@@ -63,7 +63,7 @@ def test_the_catalog_says_which_roots_are_provisional() -> None:
     assert records["provisional"][:2].tolist() == [0, 1]
 
 
-def test_the_catalog_says_where_everything_is() -> None:
+def test_the_catalog_holds_the_places_of_all_its_parts() -> None:
     one = root_at(b"/pfs/one", b"/scratch/one", sizes=(1, 2, 3))
     two = root_at(b"/pfs/two", sizes=(4, 5))
     plan = plan_of(one, two)
@@ -153,7 +153,7 @@ def test_a_sibling_whose_name_begins_alike_is_not_inside() -> None:
         ([], tuple(map(str, range(33))), "the limit is 32"),
     ],
 )
-def test_what_does_not_fit_the_layout_is_refused(
+def test_tiers_and_names_that_do_not_fit_the_layout_are_refused(
     tiers: list[TierPlace], names: tuple[str, ...], message: str
 ) -> None:
     policy = OpenPolicy(0, 0, 0, names)

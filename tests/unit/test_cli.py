@@ -58,7 +58,7 @@ def test_error_of_the_configuration_is_one_line_for_each_fault(verb, capsys):
     assert capsys.readouterr().err == "monarch: a:1:1: x\nmonarch: a:2:1: y\n"
 
 
-def test_negative_answer_is_one(verb):
+def test_negative_answer_is_exit_status_1(verb):
     verb(lambda: click.get_current_context().exit(1))
 
     assert main(["probe"]) == 1
@@ -87,7 +87,7 @@ def test_interrupt_ends_as_the_shell_expects(verb):
         (["version", "more"], "(see `monarch version --help`)"),
     ],
 )
-def test_wrong_words_are_one_line_and_two(argv, line, capsys):
+def test_wrong_arguments_are_one_line_and_exit_status_2(argv, line, capsys):
     assert main(argv) == 2
 
     error = capsys.readouterr().err
@@ -96,7 +96,7 @@ def test_wrong_words_are_one_line_and_two(argv, line, capsys):
     assert error.count("\n") == 1
 
 
-def test_no_words_at_all_are_answered_with_the_help(capsys):
+def test_no_arguments_print_the_help(capsys):
     assert main([]) == 2
     assert "Verbs:" in capsys.readouterr().err
 
@@ -117,7 +117,7 @@ def test_every_verb_of_the_table_exists_and_has_help(name, capsys):
 
 
 @pytest.mark.parametrize("argv", [["version"], ["--version"]])
-def test_version_is_told(argv, capsys):
+def test_version_is_printed(argv, capsys):
     assert main(argv) == 0
     assert capsys.readouterr().out == f"monarch {__version__}\n"
 
@@ -134,7 +134,7 @@ def test_start_is_light():
     assert result.returncode == 0, result.stderr
 
 
-def test_options_of_run_are_told_without_reading_the_configuration_code():
+def test_options_of_run_are_printed_without_importing_the_configuration_code():
     code = (
         "import sys; from monarch.cli import main; main(['run', '--help']);"
         "sys.exit('pydantic' in sys.modules)"
@@ -158,7 +158,7 @@ ECHOES = (
 
 
 @pytest.mark.parametrize("code", [ECHOES, PRINTS], ids=["echoes", "prints"])
-def test_reader_that_goes_away_ends_the_verb_without_a_word(code):
+def test_closed_output_pipe_ends_the_verb_silently(code):
     read_end, write_end = os.pipe()
     os.close(read_end)
 
@@ -181,7 +181,7 @@ def run_code(code, **kwargs):
 
 
 @pytest.mark.parametrize("code", [ECHOES, PRINTS], ids=["echoes", "prints"])
-def test_output_for_which_there_is_no_room_is_one_line_and_a_failure(code):
+def test_full_output_device_is_one_line_and_a_failure(code):
     with open("/dev/full", "wb") as full:
         result = run_code(code, stdout=full)
 
@@ -190,7 +190,7 @@ def test_output_for_which_there_is_no_room_is_one_line_and_a_failure(code):
 
 
 @pytest.mark.parametrize("code", [ECHOES, PRINTS], ids=["echoes", "prints"])
-def test_output_that_nobody_wants_is_not_missed(code):
+def test_closed_standard_output_is_no_failure(code):
     result = run_code(code, preexec_fn=lambda: os.close(1))
 
     assert (result.stderr, result.returncode) == (b"", 0)

@@ -19,7 +19,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_check_of_a_good_file_says_ok(here, capsys):
+def test_check_of_a_good_file_prints_ok(here, capsys):
     (here / "a.yaml").write_text("fill: {concurrency: 2}")
 
     assert main(["config", "check", "a.yaml"]) == 0
@@ -35,12 +35,12 @@ def test_check_takes_its_file_as_the_other_verbs_do(here, capsys, option):
     assert main(["config", "check", option, "a.yaml", "b.yaml"]) == 2
 
 
-def test_check_without_any_file_says_that_the_defaults_hold(capsys):
+def test_check_without_any_file_reports_that_the_defaults_apply(capsys):
     assert main(["config", "check"]) == 0
     assert capsys.readouterr().out == "ok: no file, only defaults\n"
 
 
-def test_check_prints_each_fault_on_a_line_and_answers_no(here, capsys):
+def test_check_prints_each_fault_on_a_line_and_exits_with_1(here, capsys):
     (here / "a.yaml").write_text("fil: 1\nretain: x\n")
 
     assert main(["config", "check", "a.yaml"]) == 1
@@ -61,7 +61,7 @@ def test_check_of_what_is_not_yaml_is_one_line(here, capsys, content):
     assert line.startswith(("a.yaml:1:", "a.yaml:2:"))
 
 
-def test_show_prints_what_holds(here, capsys):
+def test_show_prints_the_effective_values(here, capsys):
     (here / "monarch.yaml").write_text("retain: node")
 
     assert main(["config", "show", "--set", "fill.concurrency=8"]) == 0
@@ -71,7 +71,7 @@ def test_show_prints_what_holds(here, capsys):
     assert "\n  concurrency: 8\n" in out
 
 
-def test_show_origin_says_where_each_value_comes_from(here, capsys, monkeypatch):
+def test_show_origin_prints_the_source_of_each_value(here, capsys, monkeypatch):
     (here / "monarch.yaml").write_text("\nretain: node")
     monkeypatch.setenv("MONARCH_STAGING_LOG__LEVEL", "debug")
 
@@ -125,7 +125,7 @@ def test_init_never_overwrites(here, capsys):
     assert (here / "a.yaml").read_text() == "mine"
 
 
-def test_init_says_why_it_cannot_write(capsys):
+def test_init_reports_why_it_cannot_write(capsys):
     assert main(["config", "init", "no/such/a.yaml"]) == 2
     assert "no/such/a.yaml cannot be written: No such file" in capsys.readouterr().err
 

@@ -48,7 +48,7 @@ SCHEMA = {
 }
 
 
-def test_checked_in_pages_are_what_the_code_gives():
+def test_checked_in_pages_match_the_code():
     wanted = pages.texts()
     checked_in = {
         str(path.relative_to(PAGES)): path.read_text()
@@ -59,7 +59,7 @@ def test_checked_in_pages_are_what_the_code_gives():
     assert checked_in == wanted, "run `python -m monarch.cli.pages`"
 
 
-def test_topics_with_entries_are_those_that_the_code_gives():
+def test_topics_with_entries_match_the_code():
     assert set(REFERENCE) == set(pages.REFERENCE)
 
 
@@ -210,7 +210,7 @@ def test_help_on_a_word_names_the_pages_that_mention_it(capsys, word, topic):
     assert any(line.startswith(f"- {topic}: ") for line in lines)
 
 
-def test_help_on_what_is_not_there_names_what_is_nearest(capsys):
+def test_help_on_an_unknown_word_names_the_nearest_ones(capsys):
     assert main(["help", "cold_open.wait_mx"]) == 2
 
     assert capsys.readouterr().err == (

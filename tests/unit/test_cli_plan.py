@@ -70,14 +70,14 @@ def test_a_dataset_that_fits_twice_is_held_twice(described):
     assert found["left_at_origin"] == {"files": 0, "bytes": 0}
 
 
-def test_the_origin_gives_the_dataset_once_where_it_fits(described):
+def test_a_dataset_that_fits_is_read_from_the_origin_once(described):
     origin = described("--nodes", "4", "--capacity", "1GiB", "--epochs", "3")["origin"]
 
     assert origin["sharded"] == {"bytes": TOTAL, "bytes_without": 3 * TOTAL}
     assert origin["everything"] == {"bytes": TOTAL, "bytes_without": 12 * TOTAL}
 
 
-def test_what_does_not_fit_is_read_from_the_origin_in_each_epoch(described):
+def test_files_that_do_not_fit_are_read_from_the_origin_in_each_epoch(described):
     found = described("--nodes", "2", "--capacity", f"{100 * PAGE}B", "--epochs", "5")
 
     assert found["left_at_origin"] == {"files": 200, "bytes": 200 * PAGE}
@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_read_from_the_origin_in_each_epoch(described):
     ("mode", "held", "again"),
     [("partition", FILES, True), ("replicate", 4 * FILES, False)],
 )
-def test_the_mode_says_how_many_copies_there_are(described, mode, held, again):
+def test_the_mode_sets_the_number_of_copies(described, mode, held, again):
     found = described("--nodes", "4", "--capacity", "1GiB", "--mode", mode)
 
     assert sum(node["files"] for node in found["nodes"]) == held
@@ -126,7 +126,7 @@ def test_hosts_and_mode_are_the_configured_ones_unless_others_are_given(
     assert len(other["nodes"]) == 3
 
 
-def test_the_loss_told_is_that_of_the_worst_node(described):
+def test_the_printed_loss_is_that_of_the_worst_node(described):
     found = described("--nodes", "4", "--capacity", "1GiB", "--mode", "partition")
 
     worst = max(node["owned_files"] for node in found["nodes"])
@@ -276,7 +276,7 @@ def test_pages_that_are_full_need_no_advice(plan):
     assert "small files" not in plan("--nodes", "1", "--capacity", "2MiB").out
 
 
-def test_a_large_cluster_is_told_by_its_extremes(plan, described, saved):
+def test_a_large_cluster_is_summarised_by_its_extremes(plan, described, saved):
     arguments = ("--index", saved, "--nodes", "40", "--capacity", "1MiB")
 
     text = plan(*arguments, "--mode", "partition", data=False).out
@@ -321,7 +321,7 @@ def test_nothing_is_made_and_nothing_is_started(plan, dataset, tmp_path, monkeyp
         (["--data", "/no/such"], "/no/such"),
     ],
 )
-def test_what_cannot_be_planned_is_one_line(plan, arguments, line):
+def test_an_impossible_plan_is_one_line(plan, arguments, line):
     said = plan(*arguments, code=2)
 
     assert line in said.err
@@ -362,7 +362,7 @@ def test_links_of_the_dataset_are_counted(described, dataset):
     assert "1 dangling link" in note
 
 
-def test_plan_tells_what_its_numbers_do_not_say_of_the_tiers(plan, described):
+def test_plan_notes_settings_of_the_tiers_that_its_numbers_ignore(plan, described):
     lru = ("--set", "tiers[0].eviction=lru")
     small, large = ("--tier", "ram:800KiB"), ("--tier", "ram:8MiB")
 

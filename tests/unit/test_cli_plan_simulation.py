@@ -84,7 +84,7 @@ def test_without_fill_the_first_epoch_waits_for_each_file(simulated):
     assert filled["seconds"] < reactive["seconds"] / 5
 
 
-def test_a_node_could_keep_what_it_reads_most_often(simulated, run):
+def test_a_node_could_keep_the_files_that_it_reads_most_often(simulated, run):
     words = ("--origin-rate", "1GB/s", "--nodes", "4", "--epochs", "10")
     few = ("--tier", "ram:100MB", "--set", "peers.transit=0")
 
@@ -117,7 +117,7 @@ def test_a_node_could_keep_what_it_reads_most_often(simulated, run):
         (("--files", "5", "--size", "much"), "--size: 'much'"),
     ],
 )
-def test_a_mistake_is_told_in_a_line(run, words, expected):
+def test_a_mistake_is_reported_in_one_line(run, words, expected):
     error = run(*words, code=2).err
 
     assert expected in error

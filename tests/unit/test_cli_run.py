@@ -16,7 +16,7 @@ from monarch.errors import MonarchError, UsageError
 OPTIONS_H = Path(__file__).parents[2] / "monarch/native/launcher/options.h"
 
 
-def test_checked_in_table_is_what_the_options_give():
+def test_checked_in_table_matches_the_options():
     assert OPTIONS_H.read_text() == options_table.header()
 
 
@@ -143,7 +143,7 @@ def test_run_under_python_becomes_the_native_launcher(tmp_path, monkeypatch):
     assert seen == [(launcher, [str(launcher), "run", "-q", "--", "prog", "run"])]
 
 
-def test_missing_launcher_is_said(tmp_path, monkeypatch, capsys):
+def test_missing_launcher_is_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.executable", str(tmp_path / "python3"))
     monkeypatch.setattr("sysconfig.get_path", lambda *_: str(tmp_path))
 

@@ -101,7 +101,7 @@ def answered(monkeypatch, tmp_path):
     return answer
 
 
-def test_nodes_are_counted_and_those_that_are_not_there_named():
+def test_nodes_are_counted_and_missing_ones_named():
     nodes = stood("running", "finished", "running", "left", *["never joined"] * 6)
 
     assert node_lines(nodes) == [
@@ -111,7 +111,7 @@ def test_nodes_are_counted_and_those_that_are_not_there_named():
     ]
 
 
-def test_an_agent_of_several_nodes_tells_how_they_stand(answered):
+def test_an_agent_of_several_nodes_shows_their_states(answered):
     names = ("n0.example.org", "n1.example.org")
     answered(summarize(node(0, names)), nodes=stood("running", "starting"))
 
@@ -126,7 +126,7 @@ def test_an_agent_of_several_nodes_tells_how_they_stand(answered):
     assert "on n0.example.org, one of 2 nodes; " in printed.output
 
 
-def test_an_agent_alone_tells_of_no_nodes(answered):
+def test_an_agent_alone_shows_no_nodes(answered):
     told = answered(summarize(snapshot()), nodes=[])
 
     printed = CliRunner().invoke(verb.status, [])
@@ -136,7 +136,7 @@ def test_an_agent_alone_tells_of_no_nodes(answered):
     assert json.loads(as_json.output) == told
 
 
-def test_a_scan_is_told_by_what_it_has_found(answered):
+def test_a_scan_is_shown_by_the_number_of_names_found(answered):
     """Finding 10 of first use: there were zeros only."""
     scans = [{**SCAN, "names": 1204}, {**SCAN, "names": 5, "expected": 9000}]
     scans += [{**SCAN, "directories": 3, "expected": 8}, {**SCAN, "done": True}]
@@ -160,7 +160,7 @@ def test_a_node_that_waits_for_the_index_of_another_says_that_there_is_none(answ
     assert printed.splitlines()[1:] == ["  /pfs/x: no index yet, nothing is staged"]
 
 
-def test_what_does_not_come_any_more_has_no_rate(answered):
+def test_staging_that_has_ended_has_no_rate(answered):
     staged = {**STAGED, "coming_bytes": 0, "left_s": 0.0, "no_room_files": 70}
     answered(summarize(snapshot()), staged=staged)
 
@@ -214,7 +214,7 @@ def test_a_frame_on_a_terminal_loses_nothing_in_80_columns():
 
 
 @pytest.mark.parametrize("arguments", [["--once"], ["--interval", "0.1"]])
-def test_top_prints_until_the_agent_has_gone(monkeypatch, tmp_path, arguments):
+def test_top_prints_until_the_agent_has_ended(monkeypatch, tmp_path, arguments):
     looks = [[tmp_path], [tmp_path], []]
     monkeypatch.setattr(top, "running_agents", lambda job: looks.pop(0))
     monkeypatch.setattr(control, "ask", lambda run, question: figures())
@@ -227,7 +227,7 @@ def test_top_prints_until_the_agent_has_gone(monkeypatch, tmp_path, arguments):
     assert done.stderr == ended
 
 
-def test_top_gives_a_line_of_json_for_each_agent(monkeypatch, tmp_path):
+def test_top_prints_a_line_of_json_for_each_agent(monkeypatch, tmp_path):
     monkeypatch.setattr(top, "running_agents", lambda job: [tmp_path, tmp_path])
     monkeypatch.setattr(control, "ask", lambda run, question: figures())
 
@@ -253,7 +253,7 @@ def test_top_without_an_agent_exits_with_1(monkeypatch, arguments):
         ({"state": "ready"}, "its agent runs another version of Monarch"),
     ],
 )
-def test_an_agent_of_another_version_is_told(monkeypatch, tmp_path, told, reason):
+def test_an_agent_of_another_version_is_reported(monkeypatch, tmp_path, told, reason):
     monkeypatch.setattr(top, "running_agents", lambda job: [tmp_path])
     monkeypatch.setattr(control, "ask", lambda run, question: told)
 
@@ -263,7 +263,7 @@ def test_an_agent_of_another_version_is_told(monkeypatch, tmp_path, told, reason
     assert f"monarch: {tmp_path}: {reason}\n" in done.stderr
 
 
-def test_a_job_without_a_catalog_tells_why(answered):
+def test_a_job_without_a_catalog_reports_why(answered):
     report = summarize(snapshot())
     report = {**report, "run": {**report["run"], "plain": "the disk burns"}}
     answered(report, state="plain", staged=None)

@@ -126,7 +126,7 @@ def test_progress_on_a_dumb_terminal_is_lines(monkeypatch):
     assert screen.getvalue() == "monarch: staging: 50.0% of 10.0 MiB\n"
 
 
-def test_progress_of_records_tells_how_many_there_are_if_that_is_known(monkeypatch):
+def test_progress_of_records_shows_the_total_if_it_is_known(monkeypatch):
     screen = screen_of(monkeypatch, "dumb")
     monkeypatch.setattr(terminal, "LINE_SECONDS", 0.0)
 

@@ -11,12 +11,12 @@ from monarch.cluster import address_of, own_addresses
 from monarch.errors import UsageError
 
 
-def test_an_interface_stands_for_its_address():
+def test_an_interface_resolves_to_its_address():
     assert address_of("lo") == "127.0.0.1"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.7", "0.0.0.0", "::1"])
-def test_an_address_of_this_node_stands_for_itself(address):
+def test_an_address_of_this_node_resolves_to_itself(address):
     if ":" in address and not Path("/proc/net/if_inet6").exists():
         pytest.skip("this machine has no IPv6")
 
@@ -31,7 +31,7 @@ def test_the_addresses_by_which_others_know_a_node_are_all_its_own():
 
 
 @pytest.mark.parametrize("given", ["nope0", "192.0.2.1", "a-very-long-name-0", "ib0:1"])
-def test_what_is_no_place_of_this_node_is_one_line_with_those_that_are(given):
+def test_a_foreign_address_is_one_line_with_the_addresses_of_this_node(given):
     with pytest.raises(UsageError) as refused:
         address_of(given)
 
@@ -40,7 +40,7 @@ def test_what_is_no_place_of_this_node_is_one_line_with_those_that_are(given):
     assert "\n" not in str(refused.value)
 
 
-def test_an_interface_without_ipv4_stands_for_its_global_ipv6_address(monkeypatch):
+def test_an_interface_without_ipv4_resolves_to_its_global_ipv6_address(monkeypatch):
     rows = {
         "lo": [(socket.AF_INET, "127.0.0.1")],
         "ib0": [

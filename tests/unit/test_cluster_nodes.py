@@ -153,7 +153,7 @@ def test_the_launch_names_the_nodes(environ, name, nodes, number, source):
         ({**PBS, "PMI_RANK": "0"}, "does not name this node", True),
     ],
 )
-def test_otherwise_a_node_is_alone_and_knows_why(environ, reason, expected):
+def test_without_a_node_list_a_node_is_alone_and_reports_why(environ, reason, expected):
     found = find(environ, environ.get("SLURMD_NODENAME", "x1"))
 
     assert isinstance(found, SingleNode)
@@ -185,7 +185,7 @@ def test_ranks_that_cannot_be_counted_are_not_scattered(size):
     assert type(find({**HYDRA, "PMI_SIZE": size})) is SingleNode
 
 
-def test_hosts_that_are_given_come_before_what_the_launch_says():
+def test_given_hosts_take_precedence_over_the_launch():
     found = find(STEP, "b", hosts=["a", "b:7001", "c[1-2]", "d[1-2]:7002"])
 
     nodes = ("a", "b", "c1", "c2", "d1", "d2")
@@ -219,6 +219,6 @@ def test_a_short_name_that_two_nodes_share_finds_neither():
         *(["a[1-"], [":7001"], [""], ["a;b"], ["a/b"], ["--"], ["x" * 254]),
     ],
 )
-def test_hosts_that_cannot_be_meant_are_refused(hosts):
+def test_invalid_hosts_are_refused(hosts):
     with pytest.raises(UsageError):
         find({}, hosts=hosts)

@@ -17,7 +17,7 @@ def registry(directory, node, ranks=1, size=4):
     return RankRegistry(directory, "mpi-41-h", node, launch)
 
 
-def test_all_nodes_know_each_other_when_all_ranks_are_there(tmp_path):
+def test_all_nodes_know_each_other_when_all_ranks_have_started(tmp_path):
     nodes = [registry(tmp_path, name) for name in ("n10", "n2", "n1", "big")]
 
     early = [node.poll() for node in nodes]
@@ -60,7 +60,7 @@ def test_a_node_that_died_long_ago_is_not_counted(tmp_path):
     assert living.poll() is not None
 
 
-def test_what_is_no_node_is_not_counted(tmp_path):
+def test_invalid_entries_are_not_counted(tmp_path):
     node = registry(tmp_path, "a", 3)
     node.poll()
     for name in ("b", "b@", "b@0", "b@-1", "b@1.new", "@1", "b c@1", "b@9999999999"):
@@ -70,7 +70,7 @@ def test_what_is_no_node_is_not_counted(tmp_path):
     assert node.counted == 3
 
 
-def test_the_last_node_removes_what_they_have_left(tmp_path):
+def test_the_last_node_removes_the_registry(tmp_path):
     nodes = [registry(tmp_path, "a", 3), registry(tmp_path, "b")]
     for node in nodes:
         node.poll()

@@ -96,7 +96,7 @@ def test_a_link_or_a_pipe_is_no_secret(tmp_path):
             job_secret(tmp_path, job)
 
 
-def test_where_there_is_no_directory_there_is_no_secret(tmp_path):
+def test_without_a_directory_no_secret_exists(tmp_path):
     with pytest.raises(MonarchError, match="No such file"):
         job_secret(tmp_path / "gone", "7.0")
 
@@ -119,7 +119,7 @@ def test_a_removed_secret_is_made_anew(tmp_path):
     assert job_secret(tmp_path, "7.0") != first
 
 
-def test_an_address_is_found_until_it_is_taken_back(tmp_path):
+def test_an_address_is_found_until_it_is_withdrawn(tmp_path):
     assert read_addresses(tmp_path, "7.0", 0) == []
     write_address(tmp_path, "7.0", 0, ["10.0.0.1"], 4000)
     write_address(tmp_path, "7.0", 0, ["n2", "10.0.0.2"], 4001)
@@ -140,7 +140,7 @@ def test_an_address_is_found_until_it_is_taken_back(tmp_path):
         *(b'{"hosts":7,"port":9}', b"[" * 900),
     ],
 )
-def test_an_address_that_makes_no_sense_is_none(tmp_path, content):
+def test_an_invalid_address_is_ignored(tmp_path, content):
     (tmp_path / "7.0.0.address").write_bytes(content)
 
     assert read_addresses(tmp_path, "7.0", 0) == []

@@ -55,7 +55,7 @@ def clean(directory: Path, *living: str, default: bool = True):
     )
 
 
-def test_what_a_dead_job_has_left_is_removed_and_named(tmp_path, dead_port):
+def test_leftovers_of_a_dead_job_are_removed_and_named(tmp_path, dead_port):
     left = leave(tmp_path, "j.0", dead_port, dead_port)
     census = tmp_path / "j.0.nodes"
     census.mkdir(mode=0o700)
@@ -142,7 +142,7 @@ def test_a_secret_without_addresses_is_dead_after_an_hour(tmp_path):
     assert clean(tmp_path).removed == dead
 
 
-def test_what_is_not_ours_stays(tmp_path, dead_port):
+def test_files_of_others_stay(tmp_path, dead_port):
     for name in ("long.key", "open.key", "notes.txt", "a.address", "b.x.address"):
         (tmp_path / name).write_bytes(bytes(32))
         (tmp_path / name).chmod(0o600)

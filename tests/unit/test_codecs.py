@@ -68,7 +68,7 @@ def test_name_that_is_no_codec_is_refused(text: str) -> None:
 @needs_libraries
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("length", LENGTHS)
-def test_piece_comes_back_as_it_was(name: str, length: int) -> None:
+def test_piece_survives_a_round_trip(name: str, length: int) -> None:
     for piece in (numbers(length), os.urandom(length), bytes(length)):
         with Coder(Codec.parse(name)) as coder:
             packed = packed_by(coder, piece)
@@ -79,7 +79,7 @@ def test_piece_comes_back_as_it_was(name: str, length: int) -> None:
 
 
 @needs_libraries
-def test_piece_that_does_not_shrink_is_told() -> None:
+def test_piece_that_does_not_shrink_is_reported() -> None:
     for name in NAMES:
         with Coder(Codec.parse(name)) as coder:
             assert coder.pack(os.urandom(100_000), room(95_000)) is None
@@ -180,7 +180,7 @@ def test_origin_that_hangs_is_not_waited_for(
 
 
 @needs_libraries
-def test_trial_tells_the_ratio_of_the_whole_dataset() -> None:
+def test_trial_estimates_the_ratio_of_the_whole_dataset() -> None:
     rng = np.random.default_rng(3)
     halves = [numbers(1 << 18), rng.bytes(1 << 18)] * 16
     found = Pieces(halves, np.full(32, 1 / 32), 0, 0.1)
@@ -388,7 +388,7 @@ def test_codecs_of_a_folder_without_bytes_says_so(
         ),
     ],
 )
-def test_rules_that_mean_nothing_are_refused(refusal, keys: str, line: str) -> None:
+def test_invalid_rules_are_refused(refusal, keys: str, line: str) -> None:
     [told] = refusal(f"tiers: [{{name: r, kind: ram, {keys}}}]")
 
     assert line in told

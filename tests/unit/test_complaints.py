@@ -18,7 +18,7 @@ KEPT_AWAY = {
         "integration/test_stage.py::test_leftovers_of_a_killed_command_are_removed",
     ),
     "the cache grows past its limit and fills the disk": (
-        "unit/test_stager_capacity.py::test_a_full_tier_takes_no_more_than_it_holds_and_the_file_is_tried_anew",
+        "unit/test_stager_capacity.py::test_a_full_tier_exceeds_no_limit_and_the_file_is_retried",
         "integration/test_faults.py::test_a_tier_that_runs_full_leaves_the_bytes_right",
         "integration/test_large_faults.py::test_a_tier_that_is_full_after_half_a_file_frees_its_space",
     ),
@@ -44,7 +44,7 @@ KEPT_AWAY = {
         "integration/test_launcher_home.py::test_a_lock_held_by_another_user_costs_a_second",
     ),
     "nobody can tell whether the cache is used, or its hit rate": (
-        "unit/test_report.py::test_the_headline_says_coverage_share_and_what_was_read",
+        "unit/test_report.py::test_the_headline_states_coverage_share_and_bytes_read",
         "integration/test_report_truth.py::test_a_job_of_four_processes_on_two_nodes_reports_independently_counted_reads",
     ),
     "warming up says that it is done, and is not": (
@@ -63,8 +63,8 @@ KEPT_AWAY = {
         "integration/test_programs.py::test_a_reading_program_produces_the_same_result",
     ),
     "it is not clear where files are put, and options are ignored": (
-        "unit/test_cli_config.py::test_show_origin_says_where_each_value_comes_from",
-        "unit/test_config_layers.py::test_first_file_of_the_search_order_holds",
+        "unit/test_cli_config.py::test_show_origin_prints_the_source_of_each_value",
+        "unit/test_config_layers.py::test_first_file_of_the_search_order_is_used",
     ),
     "no command shows the cache or empties it": (
         "integration/test_retained.py::test_retained_copies_are_listed",
@@ -104,7 +104,7 @@ DO_NOT_APPLY = {
 
 
 @pytest.mark.parametrize("complaint", KEPT_AWAY)
-def test_each_complaint_has_tests_that_are_there(complaint: str) -> None:
+def test_each_complaint_has_existing_tests(complaint: str) -> None:
     for test in KEPT_AWAY[complaint]:
         file, _, name = test.partition("::")
         tree = ast.parse((TESTS / file).read_text())

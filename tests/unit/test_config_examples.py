@@ -62,7 +62,7 @@ def test_commented_dataset_of_default_yaml_is_valid(load_example, tmp_path):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_every_example_is_valid_and_says_what_it_is_for(load_example, path):
+def test_every_example_is_valid_and_states_its_purpose(load_example, path):
     loaded = load_example(path)
 
     assert loaded.files == (path,)
@@ -80,9 +80,7 @@ def test_slurm_example_uses_the_directory_of_the_job(load_example):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_shown_configuration_is_a_file_that_gives_it_again(
-    load_example, path, tmp_path
-):
+def test_shown_configuration_can_be_loaded_again(load_example, path, tmp_path):
     config = load_example(path).config
     shown = tmp_path / "shown.yaml"
 

@@ -313,7 +313,7 @@ def test_faults_beside_each_other_do_not_hide_the_ones_of_single_values(refusal)
     ]
 
 
-def test_faults_come_in_the_order_in_which_the_file_is_read(refusal):
+def test_faults_are_listed_in_the_order_of_the_file(refusal):
     lines = refusal("zz: 1\nretain: x\nfill: {zz: 1}\ndatasets: 5\n")
 
     assert [line.split(": ")[0] for line in lines] == [
@@ -350,7 +350,7 @@ def test_file_of_another_schema_is_refused_before_all_else(refusal, schema):
     assert lines[0].endswith(" is not supported; this version uses 1")
 
 
-def test_variables_stand_for_their_values_in_paths_alone(load_text, tmp_path):
+def test_variables_are_expanded_in_paths_only(load_text, tmp_path):
     environ = {"TMPDIR": "/local/tmp", "USER": "ada", "DIR": "data"}
 
     config = load_text(

@@ -31,7 +31,7 @@ def test_nothing_at_all_gives_the_defaults(tmp_path, site_file):
         require_datasets(loaded.config)
 
 
-def test_stronger_layer_takes_the_place_of_a_weaker_one(tmp_path, site_file):
+def test_stronger_layer_overrides_a_weaker_one(tmp_path, site_file):
     site_file.write_text(
         "fill: {concurrency: 1, bandwidth: 1MB/s}\nagent: {linger: 1s}\n"
     )
@@ -62,7 +62,7 @@ def test_stronger_layer_takes_the_place_of_a_weaker_one(tmp_path, site_file):
     assert loaded.files == (site_file, tmp_path / "site.yaml", tmp_path / "job.yaml")
 
 
-def test_first_file_of_the_search_order_holds(tmp_path, site_file):
+def test_first_file_of_the_search_order_is_used(tmp_path, site_file):
     home, xdg, work = tmp_path / "home", tmp_path / "xdg", tmp_path / "work"
     places = {
         "home": home / ".config/monarch-staging/config.yaml",

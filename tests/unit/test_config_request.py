@@ -68,7 +68,7 @@ def test_libraries_make_no_threads_in_an_agent() -> None:
     assert output_of(f"{AGENT}print(len(os.listdir('/proc/self/task')))") == ["1"]
 
 
-def test_what_is_imported_is_not_looked_through_for_garbage_later() -> None:
+def test_imported_objects_are_exempt_from_garbage_collection() -> None:
     script = (
         "import gc\n"
         "from monarch.launched import lasting\n"
@@ -81,11 +81,11 @@ def test_what_is_imported_is_not_looked_through_for_garbage_later() -> None:
     assert output_of(script) == ["False", "True", "False"]
 
 
-def test_what_asyncio_does_without_can_be_imported_later() -> None:
+def test_modules_that_asyncio_does_not_need_can_be_imported_later() -> None:
     assert output_of(f"{AGENT}import ssl; print(ssl.__name__)") == ["ssl"]
 
 
-def test_options_are_validated_without_what_explains_them_or_reads_files() -> None:
+def test_options_are_validated_without_importing_click_or_yaml() -> None:
     spared = {"click", "monarch.cli", "yaml"}
 
     plain = imported_for("--data", "/d", "--set", "fill.enabled=false")
@@ -96,7 +96,7 @@ def test_options_are_validated_without_what_explains_them_or_reads_files() -> No
     assert listed & spared == {"yaml"}
 
 
-def test_no_plugin_is_looked_for_in_the_packages_that_are_installed() -> None:
+def test_installed_packages_are_not_searched_for_plugins() -> None:
     script = (
         "import importlib.metadata as metadata\n"
         "from monarch.launched import _request\n"
@@ -109,7 +109,7 @@ def test_no_plugin_is_looked_for_in_the_packages_that_are_installed() -> None:
     assert output_of(script) == ["0"]
 
 
-def test_what_is_imported_before_the_fork_is_needed_on_both_sides() -> None:
+def test_modules_imported_before_the_fork_are_needed_on_both_sides() -> None:
     agent = set(output_of(f"{AGENT}import sys; print(*sys.modules)"))
 
     assert set(SHARED) <= agent
@@ -160,7 +160,7 @@ def test_values_cannot_be_set() -> None:
         request.config.fill.enabled = False
 
 
-def test_a_request_says_what_is_to_be_done(
+def test_a_request_holds_command_options_and_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site_file: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -178,7 +178,7 @@ def test_a_request_says_what_is_to_be_done(
 # -- forked steps -------------------------------------------------------------------
 
 
-def test_a_forked_step_gives_its_result() -> None:
+def test_a_forked_step_returns_its_result() -> None:
     wait = forked(lambda: (os.getpid(), [1, 2]))
 
     pid, numbers = wait()
@@ -192,7 +192,7 @@ def test_a_forked_step_gives_its_result() -> None:
 @pytest.mark.parametrize(
     "error", [ConfigError(("line one", "line two")), UsageError("no"), OSError(5, "x")]
 )
-def test_a_forked_step_gives_its_error(error: Exception) -> None:
+def test_a_forked_step_returns_its_error(error: Exception) -> None:
     def fail() -> None:
         raise error
 

@@ -72,7 +72,7 @@ def refusal(read, raw):
         ("|-\n  two\n  lines", "two\nlines"),
     ],
 )
-def test_words_mean_what_they_say(read, written, value):
+def test_words_are_parsed_to_the_values_that_they_spell(read, written, value):
     result = plain(find(read(f"x: {written}\n"), ["x"]))
 
     assert result == value
@@ -139,7 +139,7 @@ def test_aliases_and_merge_keys_are_understood(read):
         ("a: 1\n".encode("utf-16"), "a.yaml:1:1: byte 0xff is not valid"),
     ],
 )
-def test_what_yaml_only_guesses_at_is_one_clear_line(read, written, line):
+def test_ambiguous_yaml_is_one_clear_line(read, written, line):
     lines = refusal(read, written)
 
     assert len(lines) == 1

@@ -67,7 +67,7 @@ def test_json_has_the_same_findings() -> None:
     }
 
 
-def test_check_that_fails_is_told_and_ends_no_other(
+def test_failed_check_is_reported_and_ends_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails(*_: object) -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def test_shim_loads_here_from_a_path_with_spaces_and_colons(tmp_path: Path) -> N
     assert levels([*check_here(Path(shutil.copy(SHIM, folder)))]) == ["ok"]
 
 
-def test_shim_that_does_not_load_prevents_and_the_linker_says_why(
+def test_shim_that_does_not_load_prevents_and_the_linker_message_is_shown(
     tmp_path: Path,
 ) -> None:
     broken = tmp_path / "shim.so"
@@ -274,7 +274,7 @@ def test_limits_that_are_too_low_are_found(
     assert bool(found[-1].fix) == (level != "ok")
 
 
-def test_that_monarch_is_switched_off_is_found() -> None:
+def test_disabled_monarch_is_found() -> None:
     def found(value: str) -> list[Finding]:
         return list(kernel.check_variables({"MONARCH_STAGING_DISABLE": value}))
 

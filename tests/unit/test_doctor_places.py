@@ -91,7 +91,7 @@ def test_run_directory_that_is_not_private_prevents(tmp_path: Path) -> None:
     assert texts([*storage.check_run_directory(none)], Level.PREVENTS)
 
 
-def test_run_directory_on_a_disk_or_mounted_noexec_is_told(
+def test_run_directory_on_a_disk_or_mounted_noexec_is_reported(
     tmp_path: Path, kinds: Callable[..., None]
 ) -> None:
     tmp_path.chmod(0o700)
@@ -106,7 +106,7 @@ def test_run_directory_on_a_disk_or_mounted_noexec_is_told(
     assert os.listdir(tmp_path) == []
 
 
-def test_run_directory_without_leases_is_told(
+def test_run_directory_without_leases_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o700)
@@ -162,7 +162,7 @@ def test_tier_on_the_device_of_a_dataset_is_found(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "tier") == []
 
 
-def test_tiers_and_datasets_that_cannot_be_prevent(tmp_path: Path) -> None:
+def test_impossible_tiers_and_datasets_prevent(tmp_path: Path) -> None:
     config = configured(
         f"ssd:1MiB:{tmp_path}/none", "ram:8000GiB", data=(f"{tmp_path}/gone",)
     )
@@ -208,7 +208,9 @@ def test_tier_that_cannot_be_written_to_or_is_full_is_found(tmp_path: Path) -> N
     assert any("more files" in one.text for one in full)
 
 
-def test_dataset_in_memory_is_told(tmp_path: Path, kinds: Callable[..., None]) -> None:
+def test_dataset_in_memory_is_reported(
+    tmp_path: Path, kinds: Callable[..., None]
+) -> None:
     (tmp_path / "data").mkdir()
     kinds(data="tmpfs")
 
@@ -320,5 +322,5 @@ def test_rendezvous_directory_of_one_node_need_not_be_shared() -> None:
     assert of(iter(examined(hosts())), "rendezvous")[0].level is Level.OK
 
 
-def test_network_is_not_looked_at_where_peers_are_off() -> None:
+def test_network_is_not_checked_where_peers_are_off() -> None:
     assert [one.check for one in examined(hosts(mode="off"))] == ["nodes"]

@@ -24,7 +24,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
     return orders
 
 
-def test_an_order_is_told_before_its_first_step(told: list[list[Any]]) -> None:
+def test_an_order_is_announced_before_its_first_step(told: list[list[Any]]) -> None:
     steps = iter(HintingSampler([3, 1, 2], PATHS.__getitem__))
 
     assert next(steps) == 3
@@ -42,7 +42,7 @@ def test_batches_and_samples_of_many_files_are_flattened(
     assert told == [[f"/data/{n}{end}" for n in (1, 2, 3) for end in ("", ".label")]]
 
 
-def test_a_long_order_is_told_in_parts_before_they_are_needed(
+def test_a_long_order_is_announced_in_parts_before_they_are_needed(
     told: list[list[Any]],
 ) -> None:
     given: list[int] = []
@@ -61,7 +61,7 @@ def test_a_long_order_is_told_in_parts_before_they_are_needed(
     assert told[-1][-1] == PATHS[9]
 
 
-def test_an_infinite_order_is_not_asked_to_its_end(told: list[list[Any]]) -> None:
+def test_an_infinite_order_is_not_read_to_its_end(told: list[list[Any]]) -> None:
     def steps() -> Iterator[int]:
         while True:
             yield 1
@@ -72,7 +72,7 @@ def test_an_infinite_order_is_not_asked_to_its_end(told: list[list[Any]]) -> Non
     assert max(map(len, told)) == 3
 
 
-def test_nothing_is_told_outside_a_job(
+def test_nothing_is_announced_outside_a_job(
     told: list[list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(RUN_VARIABLE)

@@ -76,14 +76,14 @@ def test_empty_files_and_large_ones_of_many_nodes_are_not_linked() -> None:
 
 
 @pytest.mark.parametrize("part", [0, 0.001, 0.5, 0.99])
-def test_a_catalog_that_is_cut_off_is_none(tmp_path: Path, part: float) -> None:
+def test_a_truncated_catalog_is_ignored(tmp_path: Path, part: float) -> None:
     run = job_at(tmp_path / "j.n", ROOT, (0,))
     os.truncate(run / "catalog", int((run / "catalog").stat().st_size * part))
 
     assert LiveJob.read(run) is None
 
 
-def test_a_catalog_of_another_version_is_none(tmp_path: Path) -> None:
+def test_a_catalog_of_another_version_is_ignored(tmp_path: Path) -> None:
     run = job_at(tmp_path / "j.n", ROOT, (0,))
     write_field(run / "catalog", "seg.version", native.CONSTANTS["LAYOUT_VERSION"] + 1)
 
@@ -131,7 +131,7 @@ def test_shared_space_does_not_exceed_a_given_capacity(tmp_path: Path) -> None:
     assert tier.capacity_bytes == 1024
 
 
-def test_what_has_names_elsewhere_is_shared(tmp_path: Path) -> None:
+def test_files_with_names_elsewhere_are_shared(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     for name in "ab":

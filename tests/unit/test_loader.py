@@ -93,7 +93,7 @@ def test_one_reader_reads_the_dataset_once_for_all_ranks(packed, tmp_path):
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_a_state_goes_on_exactly_on_any_number_of_ranks(packed, world):
+def test_a_state_resumes_exactly_on_any_number_of_ranks(packed, world):
     with Loader(packed, 24, seed=5, remainder="drop", **SMALL) as loader:
         whole = epoch_of(loader)
         state: Any = None
@@ -146,7 +146,7 @@ def test_an_out_of_order_epoch_is_resumed_exactly(packed):
     assert len(str(state)) <= 1024
 
 
-def test_an_order_that_was_logged_is_given_again(packed, tmp_path):
+def test_a_logged_order_is_replayed(packed, tmp_path):
     options: Any = {**SMALL, "in_order": False, "reorder_window": 3}
     with Loader(packed, 32, order_log=tmp_path / "log", **options) as loader:
         logged = [epoch_of(loader) for _ in range(2)]
@@ -181,7 +181,7 @@ def test_the_reader_ends_with_its_last_rank(packed):
     other.kill()
 
 
-def test_a_rank_goes_on_when_the_rank_that_started_the_reader_dies(packed):
+def test_a_rank_continues_when_the_rank_that_started_the_reader_dies(packed):
     one, other = ranks(2, packed, {"pause_s": 0.01}, batch_size=8, seed=1, **SMALL)
     one.first(1)
     other.first(1)
@@ -192,7 +192,7 @@ def test_a_rank_goes_on_when_the_rank_that_started_the_reader_dies(packed):
     assert len(batches) == COUNT // 16
 
 
-def test_a_stopped_reader_is_told_in_time(packed):
+def test_a_stopped_reader_is_reported_in_time(packed):
     loader = Loader(packed, 16, timeout=0.5, **SMALL)
     iterator = iter(loader)
     next(iterator)
@@ -306,7 +306,7 @@ def test_records_of_different_sizes_are_no_array(packed):
         _ = next(iter(loader)).array
 
 
-def test_decode_and_collate_make_what_the_loop_gets(tmp_path):
+def test_decode_and_collate_produce_the_batches_of_the_loop(tmp_path):
     path = write_tar(tmp_path / "some.tar", numbered(50, 100))
 
     def collate(batch):
@@ -337,7 +337,7 @@ def test_decode_and_collate_make_what_the_loop_gets(tmp_path):
         ({"readers_max": 0}, "readers_max=0 is less than 1"),
     ],
 )
-def test_an_argument_that_cannot_be_is_refused_by_its_name(packed, options, words):
+def test_an_invalid_argument_is_refused_by_its_name(packed, options, words):
     with pytest.raises(UsageError, match=words):
         Loader(packed, 8, **options)
 

@@ -74,7 +74,7 @@ def test_the_first_batch_does_not_wait_for_the_reader(packed: Path) -> None:
 
 
 @pytest.mark.usefixtures("late_reader")
-def test_what_is_read_early_is_read_once(
+def test_records_read_early_are_read_once(
     packed: Path, mount_counted: Callable[[Path], CountFs]
 ) -> None:
     origin = mount_counted(packed.parent)
@@ -104,7 +104,7 @@ def test_little_is_read_twice_while_a_program_works(
 
 
 @pytest.mark.usefixtures("late_reader")
-def test_a_rank_goes_on_in_mid_epoch_without_waiting_for_the_reader(
+def test_a_rank_continues_in_mid_epoch_without_waiting_for_the_reader(
     packed: Path,
 ) -> None:
     mixed: Any = {**SMALL, "groups_in_flight": 12}
@@ -151,7 +151,7 @@ def test_a_rank_that_begins_beside_an_ending_reader_does_not_wait(
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_an_early_read_that_fails_or_hangs_keeps_nobody(
+def test_an_early_read_that_fails_or_hangs_blocks_no_rank(
     packed: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     goes_on = threading.Event()
@@ -189,7 +189,7 @@ def test_where_memory_or_reads_are_limited_the_reader_alone_reads(
     assert time.monotonic() - began >= LATE_S
 
 
-def test_what_is_being_read_when_the_reader_comes_is_not_read_again(
+def test_reads_in_progress_when_the_reader_starts_are_not_repeated(
     packed: Path, mount_counted: Callable[[Path], CountFs]
 ) -> None:
     origin = mount_counted(packed.parent)
@@ -250,7 +250,7 @@ def test_a_file_stays_cached_although_a_busy_program_waits_for_each_read(
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 8192, 1 << 20])
-def test_of_a_cached_file_of_any_size_the_kernel_says_so(
+def test_the_kernel_reports_a_cached_file_of_any_size(
     tmp_path: Path, size: int
 ) -> None:
     path = tmp_path / "some"
@@ -260,7 +260,7 @@ def test_of_a_cached_file_of_any_size_the_kernel_says_so(
         assert cached_share(file.fileno(), size + 8192) is None  # it was longer
 
 
-def test_of_a_file_that_nobody_has_read_the_kernel_says_so(
+def test_the_kernel_reports_an_unread_file(
     tmp_path: Path, mount_counted: Callable[[Path], CountFs]
 ) -> None:
     (tmp_path / "some").write_bytes(bytes(1 << 20))

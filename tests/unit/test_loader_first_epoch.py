@@ -107,7 +107,7 @@ def test_the_order_follows_from_the_shards_and_the_seed(paths: list[str]) -> Non
 
 
 @pytest.mark.parametrize("given", [0, 5, 14, 28])
-def test_an_early_epoch_goes_on_from_a_state(paths: list[str], given: int) -> None:
+def test_an_early_epoch_resumes_from_a_state(paths: list[str], given: int) -> None:
     with early(paths) as loader:
         whole = epoch(loader)
         after = epoch(loader)
@@ -124,7 +124,7 @@ def test_an_early_epoch_goes_on_from_a_state(paths: list[str], given: int) -> No
     assert behind == after
 
 
-def test_an_iteration_that_is_left_is_gone_on_with(paths: list[str]) -> None:
+def test_an_interrupted_iteration_is_continued(paths: list[str]) -> None:
     with early(paths) as loader:
         whole = epoch(loader)
     with early(paths) as loader:
@@ -138,7 +138,7 @@ def test_an_iteration_that_is_left_is_gone_on_with(paths: list[str]) -> None:
     assert found == whole
 
 
-def test_an_iteration_that_is_left_at_its_end_is_over(paths: list[str]) -> None:
+def test_an_iteration_interrupted_at_its_end_is_over(paths: list[str]) -> None:
     with early(paths) as loader:
         whole, after = epoch(loader), epoch(loader)
     with early(paths) as loader:
@@ -222,7 +222,9 @@ def test_records_are_read_once_with_their_index(
     assert origin.counts().read_bytes <= 1.05 * size
 
 
-def test_a_shard_that_cannot_be_indexed_is_told_when_it_comes(paths: list[str]) -> None:
+def test_a_shard_that_cannot_be_indexed_is_reported_in_its_turn(
+    paths: list[str],
+) -> None:
     last = legs_of(SHARDS, 0)[-1][0]
     bad = Path(paths[last])
     bad.write_bytes(bad.read_bytes()[:-3])
@@ -232,7 +234,7 @@ def test_a_shard_that_cannot_be_indexed_is_told_when_it_comes(paths: list[str]) 
 
 
 @pytest.mark.parametrize("name", ["order_log", "replay"])
-def test_what_an_early_epoch_cannot_do_is_refused(
+def test_options_that_an_early_epoch_does_not_support_are_refused(
     paths: list[str], tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(UsageError, match=f"{name} needs start='whole'"):
@@ -289,7 +291,7 @@ def test_legs_have_each_shard_once(count: int) -> None:
     assert [len(leg) for leg in legs[:-1]] == [2**n for n in range(len(legs) - 1)]
 
 
-def test_an_index_that_takes_long_is_told(
+def test_a_slow_index_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
@@ -315,7 +317,7 @@ def test_a_shard_without_records_repeats_no_id(paths: list[str]) -> None:
     assert sorted(ids) == list(range(TOTAL - 2 * COUNT))
 
 
-def test_rests_go_on_into_the_next_leg(paths: list[str]) -> None:
+def test_remaining_records_continue_into_the_next_leg(paths: list[str]) -> None:
     with early(paths, batch_size=TOTAL - 5, remainder="drop") as loader:
         batches = epoch(loader)
 

@@ -84,7 +84,7 @@ def test_a_slow_start_asks_for_one_batch_after_the_other(tmp_path, slow_start, m
     assert outstanding(log) == most * 16
 
 
-def test_no_record_crosses_an_epoch_and_every_one_is_given_once():
+def test_no_record_crosses_an_epoch_and_every_one_is_yielded_once():
     """C4, with late replies and lost ones."""
     source = source_of(500, rtt_s=0.01, late=0.05, lost=0.01)
     options: Any = {"in_order": False, "remainder": "uneven", "reorder_window": 4}
@@ -96,7 +96,7 @@ def test_no_record_crosses_an_epoch_and_every_one_is_given_once():
         assert [len(ids) for ids in batches] == [32] * 15 + [20]
 
 
-def test_the_order_is_the_same_again_or_as_the_log_says(tmp_path):
+def test_the_order_repeats_or_follows_the_log(tmp_path):
     """C5: in order by the seed; out of order by the log."""
     fast = source_of(500, rtt_s=0.01, **LATE)
     with loader_of(fast, 32) as loader, loader_of(fast, 32) as again:
@@ -123,7 +123,7 @@ def test_a_slow_consumer_holds_no_more_than_it_asked_for(tmp_path):
         assert loader.stats()["memory_peak_bytes"] <= 5 * (64 << 10)
 
 
-def test_lost_replies_are_asked_for_again():
+def test_lost_replies_are_requested_again():
     """C7: 1% is lost."""
     with loader_of(source_of(2000, rtt_s=0.01, lost=0.01), 50) as loader:
         found = epoch_of(loader)
@@ -139,7 +139,7 @@ def test_a_record_that_is_never_answered_is_named():
         epoch_of(loader)
 
 
-def test_a_late_reply_is_asked_for_at_another_replica():
+def test_a_late_reply_is_requested_from_another_replica():
     with loader_of(source_of(**LATE, replicas=2), 64, prefetch_batches=4) as loader:
         rate(loader, 10, skip=4)
         stats = loader.stats()
@@ -170,7 +170,7 @@ def test_ten_splits_of_200_000_records_touch_no_data(tmp_path):
 # -- what may be given out of order ----------------------------------------------------
 
 
-def test_a_backlog_takes_what_is_there_and_ends_with_its_epoch():
+def test_a_backlog_takes_ready_records_and_ends_with_its_epoch():
     backlog = Backlog([4, 8, 10], window=1)
     backlog.ask(9)
     assert backlog.open == list(range(8))

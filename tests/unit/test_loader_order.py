@@ -181,6 +181,6 @@ def test_no_shuffle_keeps_the_order_in_which_records_lie():
         ),
     ],
 )
-def test_an_argument_that_cannot_be_is_refused_by_its_name(make, words):
+def test_an_invalid_argument_is_refused_by_its_name(make, words):
     with pytest.raises(UsageError, match=words):
         make()

@@ -122,7 +122,7 @@ def test_the_example_of_readme_runs(made: Path, tmp_path: Path) -> None:
     run(made, [sys.executable, "-c", text], tmp_path)
 
 
-def test_all_arguments_and_figures_are_told(made: Path) -> None:
+def test_all_arguments_and_figures_are_documented(made: Path) -> None:
     with Loader(made / "train.npy", 10) as loader:
         list(loader)
         found = loader.stats()

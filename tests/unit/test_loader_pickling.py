@@ -33,7 +33,7 @@ def refuse_the_tenth(view):
     return number
 
 
-def test_a_pickled_loader_goes_on_with_the_same_reader(packed):
+def test_a_pickled_loader_continues_with_the_same_reader(packed):
     # Memory for both: who stands still holds what it has asked for.
     with Loader(packed, 10, seed=4, memory_limit=1 << 24, **SMALL) as loader:
         whole = ids_of(loader)
@@ -80,7 +80,7 @@ def test_a_batch_that_was_pickled_stays_valid(packed, keeps):
     assert sum(batch.nbytes for batch in found) == sum(map(len, values))
 
 
-def test_a_batch_that_was_kept_gives_its_own_memory_as_an_array(tmp_path):
+def test_a_kept_batch_returns_its_own_memory_as_an_array(tmp_path):
     values = [bytes([number]) * 12 for number in range(40)]
     path = write_tfrecord(tmp_path / "even.tfrecord", values)
     with Loader(path, 10, seed=4, output="numpy", **SMALL) as loader:
@@ -92,7 +92,7 @@ def test_a_batch_that_was_kept_gives_its_own_memory_as_an_array(tmp_path):
         assert [one.tolist() for one in batch.records] == batch.array.tolist()
 
 
-def test_a_batch_that_was_decoded_goes_without_its_bytes(packed):
+def test_a_decoded_batch_is_pickled_without_its_bytes(packed):
     with Loader(packed, 10, decode=len, **SMALL) as loader:
         batch = next(iter(loader))
         sizes = batch.records
@@ -104,7 +104,7 @@ def test_a_batch_that_was_decoded_goes_without_its_bytes(packed):
         _ = found.array
 
 
-def test_an_error_of_decode_tells_the_record(packed):
+def test_an_error_of_decode_names_the_record(packed):
     with Loader(packed, 10, decode=refuse_the_tenth, **SMALL) as loader:
         text = "^record 10: decode: ValueError: no such format$"
         with pytest.raises(LoaderError, match=text) as caught:

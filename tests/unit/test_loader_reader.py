@@ -281,7 +281,7 @@ def offered(one: Node, key: Key, size: int | None = None) -> None:
     one.turn()
 
 
-def test_a_portion_that_a_rank_offers_is_not_read_but_given_to_others(
+def test_a_portion_offered_by_a_rank_is_not_read_but_passed_to_others(
     packed: dict[str, str],
 ) -> None:
     rng = random.Random(0)
@@ -311,7 +311,7 @@ def node_that_is_being_started(path: str) -> Iterator[Node]:
         yield one
 
 
-def test_what_the_starting_rank_offers_is_not_read_for_one_that_came_before_it(
+def test_offers_of_the_starting_rank_are_not_read_for_an_earlier_rank(
     packed: dict[str, str],
 ) -> None:
     with node_that_is_being_started(packed["read"]) as one:
@@ -333,7 +333,7 @@ def test_what_the_starting_rank_offers_is_not_read_for_one_that_came_before_it(
         starter.close()
 
 
-def test_a_reader_does_not_wait_long_for_a_starting_rank_that_never_comes(
+def test_a_reader_does_not_wait_long_for_a_missing_starting_rank(
     packed: dict[str, str],
 ) -> None:
     with node_that_is_being_started(packed["read"]) as one:
@@ -343,9 +343,7 @@ def test_a_reader_does_not_wait_long_for_a_starting_rank_that_never_comes(
 
 
 @pytest.mark.parametrize("pages", [1, 64])
-def test_memory_of_a_wrong_size_is_not_taken(
-    packed: dict[str, str], pages: int
-) -> None:
+def test_memory_of_a_wrong_size_is_rejected(packed: dict[str, str], pages: int) -> None:
     with node(packed["read"], 1, 4) as one:
         one.join(0)
         offered(one, Key(0, 2, EVERYBODY), pages * 4096)
@@ -400,7 +398,7 @@ def test_no_rank_starves_and_no_memory_is_used_again_too_early(
     raise AssertionError(f"ranks starve: {[rank._first for rank in one.ranks]}")
 
 
-def test_what_a_library_raises_is_told(
+def test_an_exception_of_a_library_is_reported(
     packed: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: Any) -> Any:

@@ -77,9 +77,7 @@ def read_by(count, server, gauge, times=5):
 
 
 @pytest.mark.parametrize("tokens", [2, 3])
-def test_no_more_than_the_tokens_read_at_once_and_all_come_to_their_end(
-    make_server, tokens
-):
+def test_no_more_readers_than_tokens_run_at_once_and_all_finish(make_server, tokens):
     """Eight readers, also where their number is no multiple of the tokens."""
     gauge = Gauge()
 
@@ -108,7 +106,7 @@ def test_the_token_of_a_holder_that_dies_is_granted_again(make_server):
     assert (gauge.entries, gauge.most) == (2, 1)
 
 
-def test_readers_go_on_when_the_tokens_have_gone(make_server, capfd):
+def test_readers_continue_when_the_token_server_is_lost(make_server, capfd):
     server = make_server(1)
     take = taker_of(server)
     take()()

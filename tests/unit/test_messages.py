@@ -137,7 +137,7 @@ def test_messages_are_those_of_the_snapshot() -> None:
     assert rendered() == SNAPSHOT.read_text()
 
 
-def test_messages_avoid_phrases_that_have_to_be_read_twice() -> None:
+def test_messages_avoid_phrases_that_are_hard_to_read() -> None:
     assert [line for line in rendered().splitlines() if AVOIDED.search(line)] == []
 
 

@@ -78,7 +78,7 @@ def test_a_pattern_is_a_dataset(base: Path) -> None:
     assert files(only(roots(base / "*" / "a.*"))) == ["images/a.jpg", "images/a.txt"]
 
 
-def test_a_name_with_a_wildcard_that_is_there_is_itself(base: Path) -> None:
+def test_an_existing_name_with_a_wildcard_is_taken_literally(base: Path) -> None:
     (base / "train-*.tar").touch()
 
     assert files(only(roots(base / "train-*.tar"))) == ["train-*.tar"]
@@ -94,7 +94,7 @@ def test_a_list_names_files_and_directories(base: Path) -> None:
     ]
 
 
-def test_what_a_list_names_and_is_not_there_is_told(base: Path) -> None:
+def test_missing_files_of_a_list_are_reported(base: Path) -> None:
     (base / "list").write_text("val-0.tar\ngone\n")
 
     named = only(roots(f"@{base}/list"))
@@ -157,7 +157,7 @@ def test_directories_apart_stay_apart(base: Path) -> None:
         ("@empty", "has no path"),
     ],
 )
-def test_what_is_not_there_is_refused_in_one_line(
+def test_a_missing_path_is_refused_in_one_line(
     base: Path, path: str, reason: str
 ) -> None:
     (base / "empty").write_text("# nothing\n")
@@ -174,7 +174,7 @@ def test_a_pattern_beside_include_is_refused(base: Path) -> None:
         roots(dataset)
 
 
-def test_what_hangs_is_not_looked_at(base: Path) -> None:
+def test_a_hung_path_is_not_accessed(base: Path) -> None:
     dataset = Dataset(path=str(base / "gone"))
 
     [named] = name_roots([dataset], [str(base / "gone")])
@@ -186,11 +186,11 @@ def test_what_hangs_is_not_looked_at(base: Path) -> None:
     ("path", "head"),
     [("/a/b", "/a/b"), ("/a/*/c", "/a"), ("/*", "/"), ("@/a/l", "/a/l")],
 )
-def test_the_literal_head_is_what_can_be_looked_at(path: str, head: str) -> None:
+def test_the_literal_head_of_a_name_has_no_wildcard(path: str, head: str) -> None:
     assert literal_head(path) == head
 
 
-def test_patterns_of_parts_come_back_from_json() -> None:
+def test_patterns_of_parts_survive_a_round_trip_by_json() -> None:
     inner = Patterns(include=("*.jpg",), never=("x",))
     patterns = Patterns(include=(), links="inside", parts=(("a/b", inner),))
     described = {

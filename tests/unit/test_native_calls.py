@@ -144,7 +144,7 @@ def test_a_replica_name_stands_for_the_whole_identity() -> None:
     assert native.replica_name(block, b"/other", 1) != name
 
 
-def test_words_are_stored_where_programs_look() -> None:
+def test_words_are_stored_where_programs_read_them() -> None:
     requests: Any = np.zeros(1, native.DTYPES["requests"])
     before = time.monotonic_ns()
 
@@ -155,7 +155,7 @@ def test_words_are_stored_where_programs_look() -> None:
     assert before <= requests["heartbeat_ns"][0] <= time.monotonic_ns()
 
 
-def test_a_state_word_changes_only_while_it_is_what_was_seen() -> None:
+def test_a_state_word_changes_only_while_it_has_the_seen_value() -> None:
     words = np.zeros(4, np.uint32)
     ready = native.state_word(native.ReplicaState.READY, 1)
 
@@ -195,7 +195,7 @@ def test_a_library_without_the_functions_is_one_clear_error(tmp_path: Path) -> N
     assert os.path.exists(library.LIB._name)
 
 
-def test_identity_is_what_scans_of_an_unchanged_tree_agree_about() -> None:
+def test_scans_of_an_unchanged_tree_agree_about_identities() -> None:
     """A node that joins late scans for itself, after programs have read."""
     block = make_block([b"first", b"second"])
     found = Block(block)
@@ -236,7 +236,7 @@ def rights_told_to(*command: str) -> tuple[int, ...]:
 
 
 @pytest.mark.root
-def test_rights_tell_ids_groups_and_capabilities_apart() -> None:
+def test_rights_distinguish_ids_groups_and_capabilities() -> None:
     ways = {
         "all": (),
         "no capabilities": ("setpriv", "--bounding-set=-all", "--inh-caps=-all"),

@@ -56,7 +56,7 @@ def gone(node: Node, files: list[int]) -> bool:
     return bool((node.table.packed()[files] < 0).all())
 
 
-def test_frames_of_written_files_are_given_back_and_the_rest_is_compacted(
+def test_frames_of_written_files_are_freed_and_the_others_compacted(
     make: Make,
 ) -> None:
     contents = [random.Random(n).randbytes(3_000 + n) for n in range(600)]
@@ -93,7 +93,7 @@ def test_segment_without_any_frame_is_empty_at_once(make: Make) -> None:
     assert node.tally["compacted_bytes"] == 0
 
 
-def test_pages_of_dead_frames_come_back_before_compaction(
+def test_pages_of_dead_frames_are_freed_before_compaction(
     make: Make,
 ) -> None:
     contents = [os.urandom(100_000) for _ in range(50)]
@@ -240,7 +240,7 @@ def test_tier_whose_room_was_taken_away_loses_nothing(
     assert agrees(node)
 
 
-def test_tier_out_of_service_gives_no_frames(make: Callable[..., Node]) -> None:
+def test_tier_out_of_service_serves_no_frames(make: Callable[..., Node]) -> None:
     """Its medium may hang; what it held comes from elsewhere."""
     node = make([text(300_000, number) for number in range(3)])
     node.fill(0, 1, 2)

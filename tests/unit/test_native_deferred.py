@@ -58,7 +58,7 @@ def contents_of(slow: int, more: tuple[bytes, ...] = ()) -> list[bytes]:
 
 
 @pytest.mark.parametrize("key", KEYS, ids=bool)
-def test_demand_does_not_wait_for_the_codec_of_what_fill_has_fetched(
+def test_demand_does_not_wait_for_the_codec_of_files_fetched_by_fill(
     make: Callable[..., Node],  # noqa: F811
     connect: Connect,  # noqa: F811
     key: bytes,
@@ -83,7 +83,7 @@ def test_demand_does_not_wait_for_the_codec_of_what_fill_has_fetched(
     assert asker.tally["origin_read_bytes"] == 0
 
 
-def test_what_a_program_waits_for_is_compressed_first(
+def test_awaited_files_are_compressed_first(
     make: Callable[..., Node],  # noqa: F811
     connect: Connect,  # noqa: F811
 ) -> None:

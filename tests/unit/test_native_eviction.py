@@ -159,7 +159,7 @@ def make() -> Iterator[Callable[..., Node]]:
             node.table.close()
 
 
-def test_what_is_asked_for_takes_the_room_of_what_was_used_longest_ago(
+def test_a_requested_file_replaces_the_least_recently_used_one(
     make: Callable[..., Node],
 ) -> None:
     node = make([100_000] * 8, 4 * 102_400)
@@ -179,7 +179,7 @@ def test_what_is_asked_for_takes_the_room_of_what_was_used_longest_ago(
     assert node.job.replica(3).read_bytes() == node.contents[3]
 
 
-def test_fill_lets_nothing_leave(make: Callable[..., Node]) -> None:
+def test_fill_evicts_nothing(make: Callable[..., Node]) -> None:
     node = make([100_000] * 4, 2 * 102_400)
     node.bring(0, 1)
 
@@ -191,7 +191,9 @@ def test_fill_lets_nothing_leave(make: Callable[..., Node]) -> None:
     assert node.state(2) == ABSENT, "a program that asks for it gets it"
 
 
-def test_an_open_replica_stays_and_others_leave(make: Callable[..., Node]) -> None:
+def test_an_open_replica_stays_and_others_are_evicted(
+    make: Callable[..., Node],
+) -> None:
     node = make([100_000] * 8, 3 * 102_400)
     node.bring(0, 1, 2)
     node.used[:3] = 0, 1, 2
@@ -233,7 +235,7 @@ def test_a_replica_that_a_program_waits_for_stays(make: Callable[..., Node]) -> 
     assert node.ready() == {0, 2}
 
 
-def test_a_file_that_fits_no_tier_sends_nothing_away(make: Callable[..., Node]) -> None:
+def test_a_file_that_fits_no_tier_evicts_nothing(make: Callable[..., Node]) -> None:
     node = make([100_000, 100_000, 500_000], 2 * 102_400)
     node.bring(0, 1)
 
@@ -243,7 +245,7 @@ def test_a_file_that_fits_no_tier_sends_nothing_away(make: Callable[..., Node]) 
     assert node.ready() == {0, 1}
 
 
-def test_what_no_node_keeps_is_staged_where_it_is_asked_for(
+def test_a_file_that_no_node_keeps_is_staged_where_it_is_requested(
     make: Callable[..., Node],
 ) -> None:
     node = make([100_000] * 3, 2 * 102_400, to=Destination.NOWHERE)
@@ -254,7 +256,9 @@ def test_what_no_node_keeps_is_staged_where_it_is_asked_for(
     assert node.account.evicted_files == 1
 
 
-def test_room_is_right_whatever_comes_and_goes(make: Callable[..., Node]) -> None:
+def test_accounts_are_right_for_any_sequence_of_files(
+    make: Callable[..., Node],
+) -> None:
     random = Random(5)
     sizes = [random.choice([0, 1, 5000, 70_000, 300_000]) for _ in range(200)]
     node = make(sizes, 2 * MIB)
@@ -270,7 +274,7 @@ def test_room_is_right_whatever_comes_and_goes(make: Callable[..., Node]) -> Non
     assert node.account.evicted_files > 100
 
 
-def test_of_a_packed_tier_the_segment_used_longest_ago_leaves(
+def test_a_packed_tier_evicts_its_least_recently_used_segment(
     make: Callable[..., Node],
 ) -> None:
     size = 210_000  # a segment of 1 MiB is full with the fifth

@@ -124,7 +124,7 @@ def test_the_limit_of_the_bandwidth_counts_the_bytes_of_small_files(
     assert time.monotonic() - began_s < whole_chunks_s / 2
 
 
-def test_another_list_takes_the_place_of_the_first(make: Callable[..., Node]) -> None:
+def test_another_list_replaces_the_first(make: Callable[..., Node]) -> None:
     node = make(60, 0, rate=60 * PAGE)
     node.engine.fill(files(0, 50), NOTHING)
     wait_until(lambda: any(node.ready()), "it begins")
@@ -139,7 +139,7 @@ def test_another_list_takes_the_place_of_the_first(make: Callable[..., Node]) ->
 @pytest.mark.parametrize(
     ("size", "count", "bound"), [(PAGE, 200, 128), (1 << 20, 12, 8), (9 << 20, 3, 1)]
 )
-def test_the_fetches_that_nobody_waits_for_are_bounded(
+def test_fetches_without_waiting_programs_are_bounded(
     make: Callable[..., Node], size: int, count: int, bound: int
 ) -> None:
     node = make(0, count, size)
@@ -155,7 +155,7 @@ def test_the_fetches_that_nobody_waits_for_are_bounded(
 @pytest.mark.parametrize(
     ("size", "count", "bound"), [(PAGE, 200, 32), (1 << 20, 12, 1)]
 )
-def test_few_fetches_lie_before_what_programs_keep_asking_for(
+def test_few_fetches_are_queued_before_the_requests_of_programs(
     make: Callable[..., Node], size: int, count: int, bound: int
 ) -> None:
     node = make(0, count, size)
@@ -175,7 +175,7 @@ def test_few_fetches_lie_before_what_programs_keep_asking_for(
     wait_until(lambda: count - 1 - left() > bound, "programs are quiet")
 
 
-def test_fetching_goes_beside_reading_but_never_ahead_of_it(
+def test_fetching_runs_beside_reading_but_never_ahead_of_it(
     make: Callable[..., Node],
 ) -> None:
     count = 100
@@ -208,7 +208,7 @@ def test_nothing_is_fetched_unasked_while_it_is_paused(
     wait_until(lambda: node.under_way == 5, "what is fetched")
 
 
-def test_what_its_peers_cannot_give_is_passed_over(make: Callable[..., Node]) -> None:
+def test_files_that_peers_cannot_serve_are_skipped(make: Callable[..., Node]) -> None:
     node = make(0, 100)
     node.table.set_peer(PEER, usable=False, gone=False)
 
@@ -220,7 +220,7 @@ def test_what_its_peers_cannot_give_is_passed_over(make: Callable[..., Node]) ->
     assert not node.job.states.any()
 
 
-def test_what_peers_that_have_gone_were_to_read_is_read_here(
+def test_files_that_departed_peers_were_to_read_are_read_locally(
     make: Callable[..., Node],
 ) -> None:
     node = make(0, 100)
@@ -232,7 +232,7 @@ def test_what_peers_that_have_gone_were_to_read_is_read_here(
     assert node.table.tally()["staged_files"] == 100
 
 
-def test_a_file_that_a_program_opens_while_fill_reads_it_comes_as_demand(
+def test_a_file_opened_by_a_program_while_fill_reads_it_becomes_demand(
     make: Callable[..., Node],
 ) -> None:
     """Demand is not throttled, and fill would take a quarter of a minute."""
@@ -248,7 +248,7 @@ def test_a_file_that_a_program_opens_while_fill_reads_it_comes_as_demand(
     assert time.monotonic() - began < 8
 
 
-def test_the_chunks_of_a_large_file_tell_how_long_demand_takes(
+def test_the_chunks_of_a_large_file_measure_the_duration_of_demand(
     make: Callable[..., Node],
 ) -> None:
     """With whole files, little would be known before most of them have come."""
@@ -263,7 +263,7 @@ def test_the_chunks_of_a_large_file_tell_how_long_demand_takes(
     assert all(ns > 0 for _, ns in found)
 
 
-def test_a_file_that_a_peer_asks_for_while_fill_reads_it_comes_as_demand(
+def test_a_file_requested_by_a_peer_while_fill_reads_it_becomes_demand(
     make: Callable[..., Node], tmp_path: Path
 ) -> None:
     node = make(1, 0, size=16 << 20, rate=1 << 20)

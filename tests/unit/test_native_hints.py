@@ -139,7 +139,7 @@ def test_a_file_that_was_opened_makes_room_for_the_next(
     assert set(range(2, 8)) <= set(node.ready())
 
 
-def test_a_replica_that_leaves_is_not_asked_for_on_a_node_without_peers(
+def test_an_evicted_replica_is_not_requested_on_a_node_without_peers(
     make: Callable[..., Node],
 ) -> None:
     node = make()
@@ -152,7 +152,7 @@ def test_a_replica_that_leaves_is_not_asked_for_on_a_node_without_peers(
     assert node.state(0) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
 
 
-def test_a_whole_order_comes_as_programs_go_through_it(
+def test_a_whole_order_is_read_ahead_as_programs_go_through_it(
     make: Callable[..., Node],
 ) -> None:
     node = make()
@@ -168,7 +168,7 @@ def test_a_whole_order_comes_as_programs_go_through_it(
     assert node.table.tally()["hinted_files"] <= len(order)
 
 
-def test_what_was_opened_before_its_turn_is_passed_over(
+def test_files_opened_before_their_turn_are_skipped(
     make: Callable[..., Node],
 ) -> None:
     node = make()
@@ -228,7 +228,7 @@ def test_programs_take_turns(make: Callable[..., Node]) -> None:
     assert not {14, 24} & set(node.ready())
 
 
-def test_an_empty_order_forgets(make: Callable[..., Node]) -> None:
+def test_an_empty_order_cancels_the_former_one(make: Callable[..., Node]) -> None:
     node = make()
     node.hint(range(20))
     node.sees(range(AHEAD))
@@ -253,7 +253,7 @@ def test_a_file_that_programs_leave_out_does_not_stop_the_others(
     assert node.engine.hints().given_up_files == 1
 
 
-def test_files_that_are_too_large_for_the_pool_are_passed_over(
+def test_files_too_large_for_the_pool_are_skipped(
     make: Callable[..., Node],
 ) -> None:
     sizes = [PAGE - 1] * FILES
@@ -265,7 +265,7 @@ def test_files_that_are_too_large_for_the_pool_are_passed_over(
     node.sees([0, 2])
 
 
-def test_without_a_pool_hints_are_gone_through(make: Callable[..., Node]) -> None:
+def test_hints_are_skipped_without_a_pool(make: Callable[..., Node]) -> None:
     node = make(pool_bytes=0)
 
     node.hint(range(20))
@@ -286,7 +286,7 @@ def test_a_file_that_no_tier_had_room_for_is_read_ahead(
     node.sees([5])
 
 
-def test_hints_come_before_fill(make: Callable[..., Node]) -> None:
+def test_hints_take_precedence_over_fill(make: Callable[..., Node]) -> None:
     node = make(pool_bytes=FILES * PAGE, shared=True)
     order = [31, 17, 25, 3]
     node.hint([*order, *range(4, 10)])

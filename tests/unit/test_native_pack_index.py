@@ -111,7 +111,7 @@ def test_later_job_adopts_all_frames_and_reads_nothing(
     assert tally["adopted_bytes"] == sum(map(len, contents))
 
 
-def test_index_tells_names_and_sizes_and_frames_are_verified(
+def test_index_has_names_and_sizes_and_frames_are_verified(
     make: Make,
     contents: list[bytes],
 ) -> None:

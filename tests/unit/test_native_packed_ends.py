@@ -86,7 +86,7 @@ def full(done: Completion) -> bool:
     return (done.tier, done.step, done.status) == (TIER, Step.WRITE, -errno.EFBIG)
 
 
-def test_full_medium_is_told_by_a_file_that_came_packed_and_is_in_the_pool(
+def test_full_medium_is_reported_by_a_file_that_arrived_packed_into_the_pool(
     make: Make, connect: Connect
 ) -> None:
     """A program has its bytes; the frame, which nothing waits for, is not kept."""
@@ -111,7 +111,7 @@ def test_full_medium_is_told_by_a_file_that_came_packed_and_is_in_the_pool(
     assert asker.tally["came_packed_files"] == 2
 
 
-def test_frame_that_cannot_be_read_is_told_of_its_tier(make: Make) -> None:
+def test_unreadable_frame_is_reported_for_its_tier(make: Make) -> None:
     """Its File comes from the origin; the Pool, into which it goes, is not to blame."""
     content = text(100_000, 1)
     node = make([content], Wanted(NONE))

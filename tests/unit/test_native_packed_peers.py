@@ -97,7 +97,7 @@ def fetch(node: Node, receiver: PeerReceiver, *files: int) -> None:
 
 @pytest.mark.parametrize("key", KEYS, ids=bool)
 @pytest.mark.parametrize("name", ["zstd:3", "none"])
-def test_what_a_peer_keeps_packed_is_stored_as_it_comes(
+def test_frames_of_a_peer_are_stored_as_they_arrive(
     make: Callable[..., Node],  # noqa: F811
     connect: Connect,
     name: str,
@@ -206,7 +206,7 @@ def test_level_of_a_peer_may_differ(
     assert asker.plain(0) == contents[0]
 
 
-def test_fill_takes_plain_bytes_of_what_its_peer_does_not_keep_packed(
+def test_fill_takes_plain_bytes_of_files_that_its_peer_does_not_keep_packed(
     make: Callable[..., Node],  # noqa: F811
     connect: Connect,
 ) -> None:
@@ -247,7 +247,7 @@ def test_frame_that_is_changed_on_the_way_is_refused(
 
 @pytest.mark.parametrize("key", KEYS, ids=bool)
 @pytest.mark.parametrize("ask", ["open", "fill"])
-def test_frame_that_is_damaged_at_its_owner_goes_no_further_than_its_check(
+def test_frame_that_is_damaged_at_its_owner_fails_its_check(
     make: Callable[..., Node],  # noqa: F811
     connect: Connect,
     ask: str,

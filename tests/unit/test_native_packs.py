@@ -423,7 +423,7 @@ def test_files_go_to_the_first_tier_that_has_room(
 # -- memory ----------------------------------------------------------------------------
 
 
-def test_memory_that_is_needed_comes_back_by_whole_segments(
+def test_needed_memory_is_freed_by_whole_segments(
     make: Callable[..., Node],
 ) -> None:
     contents = [os.urandom(MIB) for _ in range(40)]

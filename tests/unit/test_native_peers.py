@@ -129,7 +129,7 @@ def test_both_sides_count_the_same_traffic(nodes: Nodes) -> None:
     assert sum(served[OWNER]) == sum(received[ASKER]) == 0
 
 
-def test_a_cold_file_is_asked_of_the_owners_python(nodes: Nodes) -> None:
+def test_a_cold_file_is_requested_from_the_python_of_its_owner(nodes: Nodes) -> None:
     nodes.connect()
     nodes.asker.states[3] = native.state_word(ReplicaState.STAGING)
 
@@ -143,7 +143,7 @@ def test_a_cold_file_is_asked_of_the_owners_python(nodes: Nodes) -> None:
     assert native.word_source(word) is native.Source.NONE  # its origin was read for us
 
 
-def test_what_the_owner_has_comes_from_a_peer(nodes: Nodes) -> None:
+def test_a_file_that_the_owner_has_is_fetched_from_it(nodes: Nodes) -> None:
     nodes.own(2)
     nodes.connect()
 
@@ -154,7 +154,7 @@ def test_what_the_owner_has_comes_from_a_peer(nodes: Nodes) -> None:
     assert native.word_source(word) is native.Source.PEER
 
 
-def test_a_peer_that_says_nothing_is_not_waited_for(nodes: Nodes) -> None:
+def test_a_silent_peer_is_not_waited_for(nodes: Nodes) -> None:
     asks, frozen = socket.socketpair()
     with (
         frozen,
@@ -169,7 +169,7 @@ def test_a_peer_that_says_nothing_is_not_waited_for(nodes: Nodes) -> None:
     assert arrival.ns < 1e9 * ReceiverOptions(PEERS).timeout_s
 
 
-def test_what_the_owner_refuses_is_not_published(nodes: Nodes) -> None:
+def test_a_file_that_the_owner_refuses_is_not_published(nodes: Nodes) -> None:
     refused = native.state_word(ReplicaState.ABSENT, reason=native.Reason.NO_ROOM)
     nodes.owner.states[1] = refused
     nodes.connect()
@@ -185,7 +185,7 @@ def test_orders_for_a_peer_that_is_not_connected_fail_at_once(nodes: Nodes) -> N
     assert nodes.fetch(1)[0].status == -errno.ENOTCONN
 
 
-def test_a_peer_can_be_dropped_and_come_back(nodes: Nodes) -> None:
+def test_a_peer_can_be_dropped_and_reconnected(nodes: Nodes) -> None:
     nodes.own(1)
     nodes.connect()
     assert nodes.fetch(1)[0].status == 0
@@ -200,7 +200,7 @@ def test_a_peer_can_be_dropped_and_come_back(nodes: Nodes) -> None:
     assert nodes.receiver.traffic()[OWNER].lost == 1
 
 
-def test_what_cannot_be_used_is_left_to_the_caller(nodes: Nodes) -> None:
+def test_an_unusable_socket_is_left_to_the_caller(nodes: Nodes) -> None:
     near, far = socket.socketpair(type=socket.SOCK_DGRAM)
 
     for use in (nodes.server.adopt, nodes.receiver.connect):
@@ -226,7 +226,7 @@ def test_numbers_without_meaning_are_refused(nodes: Nodes) -> None:
         PeerReceiver(nodes.engine, ReceiverOptions(PEERS, threads=17))
 
 
-def test_a_closed_end_says_so(nodes: Nodes) -> None:
+def test_a_closed_end_is_reported(nodes: Nodes) -> None:
     nodes.server.close()
     nodes.receiver.close()
 

@@ -105,7 +105,7 @@ def make() -> Iterator[Callable[..., Node]]:
             node.table.close()
 
 
-def test_what_passes_through_is_counted(make: Callable[..., Node]) -> None:
+def test_transit_files_are_counted(make: Callable[..., Node]) -> None:
     node = make()
 
     node.bring(0)
@@ -116,7 +116,7 @@ def test_what_passes_through_is_counted(make: Callable[..., Node]) -> None:
     assert node.used_bytes == PAGE
 
 
-def test_the_oldest_leave_ahead_of_need_and_one_part_stays_free(
+def test_the_oldest_are_evicted_ahead_of_need_and_one_part_stays_free(
     make: Callable[..., Node],
 ) -> None:
     node = make()
@@ -132,7 +132,7 @@ def test_the_oldest_leave_ahead_of_need_and_one_part_stays_free(
     assert [node.state(file) for file in range(1, POOL_FILES)] == [READY] * 7
 
 
-def test_what_a_program_waits_for_stays_until_it_has_opened_it(
+def test_an_awaited_replica_stays_until_it_was_opened(
     make: Callable[..., Node],
 ) -> None:
     node = make()
@@ -187,7 +187,7 @@ def hold(path: Path, how: str) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("how", ["open", "mapped", "inherited"])
-def test_bytes_are_given_back_when_the_last_holder_has_gone(
+def test_bytes_are_freed_when_the_last_holder_has_ended(
     make: Callable[..., Node], how: str
 ) -> None:
     node = make()
@@ -229,7 +229,7 @@ def fill_with_awaited(node: Node) -> None:
     node.bring(*range(POOL_FILES))
 
 
-def test_a_file_waits_for_room_and_gets_it_without_being_asked_for_again(
+def test_a_file_waits_for_room_and_gets_it_without_a_new_request(
     make: Callable[..., Node],
 ) -> None:
     node = make()
@@ -246,7 +246,7 @@ def test_a_file_waits_for_room_and_gets_it_without_being_asked_for_again(
     assert node.table.tally()["transit_full"] == 0
 
 
-def test_what_cannot_leave_for_want_of_a_descriptor_leaves_later(
+def test_a_replica_is_evicted_later_if_no_descriptor_is_free(
     make: Callable[..., Node],
 ) -> None:
     node = make()
@@ -266,7 +266,7 @@ def test_what_cannot_leave_for_want_of_a_descriptor_leaves_later(
     assert [node.state(file) for file in range(POOL_FILES)] == [ABSENT] * POOL_FILES
 
 
-def test_the_thread_that_gives_room_is_woken_for_a_file_that_waits(
+def test_the_evicting_thread_is_woken_for_a_waiting_file(
     make: Callable[..., Node],
 ) -> None:
     """A peer asks by another thread; the next beat may be a tenth of a second away."""
@@ -282,7 +282,7 @@ def test_the_thread_that_gives_room_is_woken_for_a_file_that_waits(
     wait_until(lambda: node.state(POOL_FILES) == BUSY, "it has waited")
 
 
-def test_programs_are_sent_to_the_origin_when_no_room_comes(
+def test_programs_read_the_origin_if_no_room_is_freed(
     make: Callable[..., Node],
 ) -> None:
     node = make()
@@ -309,7 +309,7 @@ def test_a_file_that_no_pool_of_this_size_can_take_stays_on_the_origin(
     assert node.state(0) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
 
 
-def test_for_a_large_file_that_nobody_waits_for_nothing_leaves(
+def test_nothing_is_evicted_for_a_large_file_without_waiting_programs(
     make: Callable[..., Node],
 ) -> None:
     size = 2 * LARGE_BYTES
@@ -323,7 +323,7 @@ def test_for_a_large_file_that_nobody_waits_for_nothing_leaves(
     assert [node.state(file) for file in range(3)] == [READY] * 3
 
 
-def test_python_looks_for_a_replica_that_is_gone_when_it_is_to_leave(
+def test_python_is_asked_about_a_replica_that_is_missing_at_its_eviction(
     make: Callable[..., Node],
 ) -> None:
     node = make()

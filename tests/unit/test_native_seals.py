@@ -138,7 +138,7 @@ def test_a_seal_covers_the_catalog_the_file_its_extent_and_its_bytes(
 
 @needs_libcrypto
 @pytest.mark.parametrize("kind", [OrderKind.DEMAND, OrderKind.BACKGROUND])
-def test_no_nonce_comes_twice(tmp_path: Path, kind: OrderKind) -> None:
+def test_no_nonce_is_used_twice(tmp_path: Path, kind: OrderKind) -> None:
     job, nonces = make_job(tmp_path), set[bytes]()
     for _ in range(20):
         forget_inodes(job)
@@ -186,7 +186,7 @@ def test_seals_are_not_checked_by_an_engine_without_the_key(tmp_path: Path) -> N
     assert refusal.value.errno == errno.EINVAL
 
 
-def test_nothing_is_linked_that_a_node_may_lack() -> None:
+def test_no_library_that_a_node_may_lack_is_linked() -> None:
     library = native.library.LIB._name
     listed = subprocess.run(
         ["objdump", "-p", library], check=True, capture_output=True, text=True
@@ -194,7 +194,9 @@ def test_nothing_is_linked_that_a_node_may_lack() -> None:
     assert "libcrypto" not in listed.stdout
 
 
-def test_a_node_without_libcrypto_says_that_it_makes_no_seals(tmp_path: Path) -> None:
+def test_a_node_without_libcrypto_reports_that_it_makes_no_seals(
+    tmp_path: Path,
+) -> None:
     for name in ("libcrypto.so.3", "libcrypto.so.1.1"):
         (tmp_path / name).write_bytes(b"not a library")
 

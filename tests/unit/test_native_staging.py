@@ -216,7 +216,7 @@ def test_files_are_staged_and_published(
         assert copy.stat().st_mtime_ns == original.stat().st_mtime_ns
 
 
-def test_the_pace_counts_what_the_origin_has_given_and_nothing_else(job: Job) -> None:
+def test_the_pace_counts_only_bytes_read_from_the_origin(job: Job) -> None:
     os.utime(job.origin / "file2")  # fails: it has changed
     with native.Engine(job.board, job.options) as engine:
         for file, kind in enumerate([OrderKind.DEMAND, OrderKind.BACKGROUND] * 2):
@@ -315,7 +315,7 @@ def test_a_request_in_a_slot_reaches_the_agent_once(
     assert not slots.any()
 
 
-def test_a_closed_engine_refuses_work_and_says_so(job: Job) -> None:
+def test_a_closed_engine_refuses_work_with_an_error(job: Job) -> None:
     engine = native.Engine(job.board, job.options)
 
     assert engine.close() is True
@@ -335,7 +335,7 @@ def test_digests_of_another_type_are_refused(job: Job) -> None:
         native.Engine(job.board, options)
 
 
-def test_an_engine_that_cannot_start_says_why(job: Job) -> None:
+def test_an_engine_that_cannot_start_reports_why(job: Job) -> None:
     options = native.Options(0, 1, None, job.options.digests, job.options.digest_first)
 
     with pytest.raises(OSError, match="cannot start the copy engine") as caught:

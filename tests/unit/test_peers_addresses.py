@@ -26,7 +26,7 @@ def run(main):
     return asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_addresses_that_do_not_answer_hold_up_the_next_ones_only_briefly(tmp_path):
+def test_addresses_that_do_not_answer_delay_the_next_ones_only_briefly(tmp_path):
     async def main():
         async with job(1, tmp_path) as [first]:
             frozen = [silent() for _ in range(4)]
@@ -45,7 +45,7 @@ def test_addresses_that_do_not_answer_hold_up_the_next_ones_only_briefly(tmp_pat
     run(main)
 
 
-def test_who_never_answers_is_given_up_after_one_handshake():
+def test_a_silent_address_is_given_up_after_one_handshake():
     async def main():
         frozen = [silent() for _ in range(3)]
         places = [listener.getsockname() for listener in frozen]

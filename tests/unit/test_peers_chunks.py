@@ -21,7 +21,7 @@ from monarch.peers.protocol.chunks import (
     [b"x" * CHUNK_BYTES, os.urandom(CHUNK_BYTES), b"x"],
     ids=["even", "random", "short"],
 )
-def test_a_chunk_comes_out_as_it_went_in(raw):
+def test_a_chunk_survives_a_round_trip(raw):
     chunk = Chunk.of(raw)
 
     assert len(chunk.body) <= len(raw)
@@ -54,7 +54,7 @@ def shipped() -> tuple[Offer, list[Chunk]]:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 99])
-def test_chunks_are_decoded_as_they_come(at_once):
+def test_chunks_are_decoded_as_they_arrive(at_once):
     offer, chunks = shipped()
     decoder = Decoder(offer)
     for first in range(0, len(chunks), at_once):
@@ -67,7 +67,7 @@ def test_chunks_are_decoded_as_they_come(at_once):
     assert [bytes(block) for block in blocks] == BLOCKS
 
 
-def test_chunks_that_are_not_those_that_were_offered_are_refused():
+def test_chunks_that_differ_from_the_offered_ones_are_refused():
     offer, chunks = shipped()
     decoder = Decoder(offer)
     decoder.add([Chunk.of(b"y" * CHUNK_BYTES), *chunks[1:]])

@@ -66,7 +66,7 @@ def marks_in(messages: list[Message]) -> list[int]:
 
 
 @given(NUMBERS)
-def test_numbers_come_out_as_they_went_in(numbers):
+def test_numbers_survive_a_round_trip(numbers):
     assert unpack(pack(numbers)) == sorted(numbers)
 
 
@@ -96,7 +96,7 @@ def test_the_worst_portion_has_room_in_a_message():
     ],
     ids=["cut", "half", "half a pair", "huge", "many", "long", "beyond"],
 )
-def test_bytes_that_are_no_marks_end_the_conversation(body):
+def test_invalid_marks_end_the_conversation(body):
     with pytest.raises(ProtocolError):
         unpack(body)
 
@@ -115,7 +115,7 @@ def test_random_bytes_are_marks_or_a_protocol_error(body):
 # -- telling ----------------------------------------------------------------------
 
 
-def test_marks_of_both_sides_come_to_the_other_and_do_not_come_back():
+def test_marks_of_each_side_reach_the_other_and_are_not_echoed():
     one, other = Node(), Node()
     one.log.add_own([70, 71, 3])
     other.log.add_own([500])
@@ -129,7 +129,7 @@ def test_marks_of_both_sides_come_to_the_other_and_do_not_come_back():
     assert talk(*ends) == 0
 
 
-def test_nothing_is_told_of_marks_that_are_known():
+def test_known_marks_are_not_sent():
     one, other = Node(), Node()
     ends = one.sync(), other.sync()
     one.log.add_own([80])
@@ -141,7 +141,7 @@ def test_nothing_is_told_of_marks_that_are_known():
     assert (one.heard, other.heard) == ([], [80])
 
 
-def test_a_portion_is_told_again_until_it_is_acknowledged():
+def test_a_portion_is_resent_until_it_is_acknowledged():
     one, other = Node(), Node()
     near, far = one.sync(), other.sync()
     one.log.add_own([80, 90])
@@ -159,7 +159,7 @@ def test_a_portion_is_told_again_until_it_is_acknowledged():
     assert list(near.outgoing(10 * RESEND_S)) == []
 
 
-def test_what_comes_twice_late_or_out_of_order_changes_nothing():
+def test_repeated_late_and_reordered_portions_change_nothing():
     one, other = Node(), Node()
     near, far = one.sync(), other.sync()
     one.log.add_own([80])
@@ -181,7 +181,7 @@ def test_what_comes_twice_late_or_out_of_order_changes_nothing():
     assert list(near.outgoing(10 * RESEND_S)) == []
 
 
-def test_what_comes_before_what_it_follows_is_not_acknowledged():
+def test_a_portion_without_its_predecessor_is_not_acknowledged():
     one, other = Node(), Node()
     near, far = one.sync(), other.sync()
     one.log.add_own([80])
@@ -199,7 +199,7 @@ def test_what_comes_before_what_it_follows_is_not_acknowledged():
     assert 90 in other.heard
 
 
-def test_an_acknowledgement_of_what_was_never_told_counts_for_nothing():
+def test_an_acknowledgement_of_an_unsent_portion_is_ignored():
     one = Node()
     near = one.sync()
     one.log.add_own([80])
@@ -209,7 +209,7 @@ def test_an_acknowledgement_of_what_was_never_told_counts_for_nothing():
     assert marks_in(list(near.outgoing(0.0))) == [80]
 
 
-def test_many_marks_go_in_bounded_portions_each_after_the_one_before(monkeypatch):
+def test_many_marks_are_sent_in_bounded_portions_one_after_another(monkeypatch):
     monkeypatch.setattr(protocol, "PORTION_MAX", 100)
     one, other = Node(), Node()
     near, far = one.sync(), other.sync()
@@ -241,7 +241,7 @@ def test_more_marks_than_a_node_keeps_mark_all_roots(monkeypatch):
 # -- who comes when ---------------------------------------------------------------
 
 
-def test_a_new_session_is_told_everything_from_the_start():
+def test_a_new_session_receives_everything_from_the_start():
     hub, follower, successor = Node(), Node(), Node()
     ends = hub.sync(), follower.sync()
     hub.log.add_own([80])
@@ -253,7 +253,7 @@ def test_a_new_session_is_told_everything_from_the_start():
     assert sorted(successor.heard) == [80, 90]
 
 
-def test_a_node_that_has_forgotten_is_told_what_it_once_told_itself():
+def test_a_restarted_node_receives_the_marks_that_it_once_sent():
     one, other = Node(), Node()
     other.log.add_own([80])
     talk(one.sync(), other.sync())
@@ -264,7 +264,7 @@ def test_a_node_that_has_forgotten_is_told_what_it_once_told_itself():
     assert again.heard == [80]
 
 
-def test_marks_that_come_before_the_catalog_are_kept_for_it():
+def test_marks_that_arrive_before_the_catalog_are_kept_for_it():
     one, early = Node(), Node(catalog=None)
     one.log.add_own([80, 5])
     talk(one.sync(), early.sync())
@@ -288,7 +288,7 @@ def test_marks_of_another_catalog_let_all_roots_pass_on_both_sides():
     assert talk(*ends) == 0  # and nobody insists
 
 
-def test_a_node_of_another_catalog_passes_marks_on_and_tells_its_own_by_the_roots():
+def test_a_node_of_another_catalog_forwards_marks_and_sends_its_own_by_root():
     one, hub, other = Node(), Node(catalog=None), Node()
     first = one.sync(), hub.sync()
     second = other.sync(), hub.sync()
@@ -343,7 +343,7 @@ class Wire:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_all_nodes_come_to_know_all_marks_whatever_the_wires_do(seed, monkeypatch):
+def test_all_nodes_receive_all_marks_whatever_the_wires_do(seed, monkeypatch):
     monkeypatch.setattr(protocol, "PORTION_MAX", 7)
     chance = random.Random(seed)
     nodes = [Node() for _ in range(5)]

@@ -13,7 +13,7 @@ from monarch.peers.protocol import FILL_FREE, Phase, ProtocolError, Standing
 from support.meshes import job, make_node, open_descriptors, run
 
 
-def test_all_nodes_come_to_see_each_other_with_what_they_can_hold(tmp_path):
+def test_all_nodes_see_each_other_with_their_capacities(tmp_path):
     async def main():
         async with job(5, tmp_path) as nodes:
             for node in nodes:
@@ -59,7 +59,7 @@ def test_without_a_directory_the_first_node_is_found_by_its_port(tmp_path):
     run(main())
 
 
-def test_the_first_node_may_come_last(tmp_path):
+def test_the_first_node_may_start_last(tmp_path):
     async def main():
         nodes = [make_node(number, 5, tmp_path) for number in range(5)]
         for node in nodes[1:]:
@@ -146,7 +146,7 @@ def test_when_the_hub_leaves_the_next_takes_its_place(tmp_path, lost):
     run(main())
 
 
-def test_a_hub_that_returns_gets_its_place_back(tmp_path):
+def test_a_hub_that_returns_is_the_hub_again(tmp_path):
     async def main():
         async with job(4, tmp_path) as nodes:
             for node in nodes:
@@ -166,7 +166,7 @@ def test_a_hub_that_returns_gets_its_place_back(tmp_path):
     run(main())
 
 
-def test_a_finished_node_is_known_to_be(tmp_path):
+def test_a_finished_node_is_seen_as_finished(tmp_path):
     async def main():
         async with job(3, tmp_path) as nodes:
             await nodes[2].sees(lambda view: view.complete)
@@ -181,7 +181,7 @@ def test_a_finished_node_is_known_to_be(tmp_path):
     run(main())
 
 
-def test_nodes_tell_each_other_how_much_they_may_fill(tmp_path):
+def test_nodes_tell_each_other_their_limits_of_fill(tmp_path):
     """Each the least of what the others permit, and not what it permits itself."""
 
     async def main():
@@ -205,7 +205,7 @@ def test_nodes_tell_each_other_how_much_they_may_fill(tmp_path):
     run(main())
 
 
-def test_a_first_node_whose_address_nobody_can_know_is_no_hub(tmp_path):
+def test_a_first_node_that_cannot_publish_its_address_is_no_hub(tmp_path):
     async def main():
         before = open_descriptors()
         node = make_node(0, 2, tmp_path / "missing")
@@ -270,7 +270,7 @@ def test_random_bytes_silence_and_long_frames_do_not_hurt_an_agent(tmp_path):
     run(main())
 
 
-def test_a_stranger_who_says_nothing_is_sent_away_in_time(tmp_path, monkeypatch):
+def test_a_silent_stranger_is_disconnected_in_time(tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "HANDSHAKE_S", 0.2)
 
     async def main():

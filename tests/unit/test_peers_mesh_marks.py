@@ -17,7 +17,7 @@ async def knows(node, marks: set[int]) -> None:
     assert told == marks
 
 
-def test_marks_reach_all_the_others_and_who_comes_later(tmp_path):
+def test_marks_reach_all_other_nodes_and_later_ones(tmp_path):
     async def main():
         async with job(3, tmp_path, of=4) as nodes:
             for node in nodes:
@@ -36,7 +36,7 @@ def test_marks_reach_all_the_others_and_who_comes_later(tmp_path):
     run(main())
 
 
-def test_marks_that_the_hub_has_not_passed_on_are_told_to_its_successor(tmp_path):
+def test_marks_that_the_hub_has_not_forwarded_are_sent_to_its_successor(tmp_path):
     async def main():
         async with job(4, tmp_path) as nodes:
             for node in nodes:
@@ -65,7 +65,7 @@ def test_last_marks_are_acknowledged_before_a_node_leaves(tmp_path):
     run(main())
 
 
-def test_nobody_waits_long_for_who_acknowledges_nothing(tmp_path):
+def test_a_node_does_not_wait_long_for_a_missing_acknowledgement(tmp_path):
     async def main():
         async with job(2, tmp_path) as nodes:
             for node in nodes:
@@ -80,7 +80,7 @@ def test_nobody_waits_long_for_who_acknowledges_nothing(tmp_path):
     run(main())
 
 
-def test_marks_that_are_none_end_the_connection(tmp_path):
+def test_invalid_marks_end_the_connection(tmp_path):
     async def main():
         async with job(1, tmp_path, of=3) as nodes:
             nodes[0].mesh.open_marks(7)

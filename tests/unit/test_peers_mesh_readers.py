@@ -67,7 +67,7 @@ def test_the_hub_leases_tokens_by_need_and_takes_back_those_of_the_dead(tmp_path
     run(main())
 
 
-def test_when_the_hub_is_lost_the_next_one_leases_all_tokens(tmp_path):
+def test_the_next_hub_leases_all_tokens_when_the_hub_is_lost(tmp_path):
     async def main():
         async with job(3, tmp_path, readers_max=TOTAL) as nodes:
             beats = await one_needs_most(nodes)

@@ -22,7 +22,7 @@ def test_the_tree_reaches_every_node_from_the_first():
     assert max(len(ancestors(number)) for number in range(4096)) == 6
 
 
-def test_a_catalog_reaches_all_nodes_as_it_was(tmp_path):
+def test_a_catalog_reaches_all_nodes_unchanged(tmp_path):
     blocks = [os.urandom(3 * CHUNK_BYTES + 17), b"", bytes(5 * CHUNK_BYTES)]
     about = {"roots": ["/pfs/a"], "capacities": [1, 2, 3]}
 
@@ -37,7 +37,7 @@ def test_a_catalog_reaches_all_nodes_as_it_was(tmp_path):
     run(main())
 
 
-def test_the_catalog_goes_on_when_the_node_it_came_through_is_lost(tmp_path):
+def test_the_transfer_of_the_catalog_continues_when_its_relay_is_lost(tmp_path):
     block = os.urandom(40 * CHUNK_BYTES)
 
     async def main():
@@ -58,7 +58,7 @@ def test_the_catalog_goes_on_when_the_node_it_came_through_is_lost(tmp_path):
     run(main())
 
 
-def test_a_catalog_that_was_altered_on_the_way_is_not_taken(tmp_path):
+def test_a_catalog_that_was_altered_on_the_way_is_rejected(tmp_path):
     async def main():
         async with job(2, tmp_path) as nodes:
             await nodes[0].mesh.catalog.offer({}, [b"right" * 100])
@@ -139,7 +139,7 @@ def test_a_note_in_anothers_name_ends_the_connection(tmp_path):
     run(main())
 
 
-def test_reports_come_together_at_the_hub(tmp_path):
+def test_reports_are_collected_at_the_hub(tmp_path):
     async def main():
         async with job(4, tmp_path) as nodes:
             await nodes[0].sees(lambda view: view.complete)
@@ -153,7 +153,7 @@ def test_reports_come_together_at_the_hub(tmp_path):
     run(main())
 
 
-def test_a_node_that_is_lost_keeps_no_report_waiting(tmp_path):
+def test_a_lost_node_delays_no_report(tmp_path):
     async def main():
         async with job(3, tmp_path) as nodes:
             await nodes[0].sees(lambda view: view.complete)
@@ -166,7 +166,7 @@ def test_a_node_that_is_lost_keeps_no_report_waiting(tmp_path):
     run(main())
 
 
-def test_reports_of_a_finished_job_are_taken_when_nobody_may_join_any_more(tmp_path):
+def test_reports_of_a_finished_job_are_accepted_when_no_node_may_join(tmp_path):
     """Who reports begins the next job of this name at once, which must not meet us."""
 
     async def main():

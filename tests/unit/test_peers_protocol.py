@@ -91,7 +91,7 @@ def test_a_wrong_client_receives_the_reason(one: Callable[[], Conversation], ref
     assert refused.value.refusal is refusal
 
 
-def test_another_version_is_told_ours():
+def test_another_version_receives_a_refusal_with_ours():
     host = server()
 
     told = rf"uses version 9 of .*, not {VERSION}: install the same"
@@ -101,7 +101,7 @@ def test_another_version_is_told_ours():
     assert host.outgoing().endswith(struct.pack("<H", Refusal.VERSION))
 
 
-def test_a_node_of_another_version_is_told_what_to_do():
+def test_a_node_of_another_version_reports_what_to_do():
     """By the refusal of its like, or by the version of one that is older."""
     reason = struct.pack("<H", Refusal.VERSION)
     for version, words in ((VERSION, "another version"), (1, "version 1 of")):
@@ -110,7 +110,7 @@ def test_a_node_of_another_version_is_told_what_to_do():
             client().receive(refusal)
 
 
-def test_a_recorded_handshake_convinces_nobody_again():
+def test_a_replayed_handshake_is_refused():
     one, other = client(), server(seed=2)
     hello = one.outgoing()
     other.receive(hello)
@@ -125,7 +125,7 @@ def test_a_recorded_handshake_convinces_nobody_again():
         later.receive(proof)
 
 
-def test_a_servers_own_proof_sent_back_convinces_nobody():
+def test_a_reflected_proof_of_a_server_is_refused():
     host = server()
     host.receive(client().outgoing())
     challenge = host.outgoing()
@@ -136,7 +136,7 @@ def test_a_servers_own_proof_sent_back_convinces_nobody():
         )
 
 
-def test_nothing_is_listened_to_before_the_proof():
+def test_no_message_is_accepted_before_the_proof():
     for kind in Kind:
         if kind is not Kind.HELLO:
             with pytest.raises(ProtocolError):
@@ -219,7 +219,7 @@ def test_bytes_after_a_handed_over_socket_are_kept_and_not_read():
     )
 
 
-def test_what_may_not_be_said_now_cannot_be_sent_either():
+def test_a_message_that_is_not_allowed_now_cannot_be_sent():
     one, _ = trusting()
 
     with pytest.raises(ProtocolError, match="HEARTBEAT is not allowed in state open"):
@@ -228,7 +228,7 @@ def test_what_may_not_be_said_now_cannot_be_sent_either():
         one.receive(b"x")
 
 
-def test_every_state_but_the_last_leads_on():
+def test_only_the_last_states_have_no_successor():
     following: dict[State, set[State]] = {state: set() for state in State}
     for (state, _, _), end in NEXT.items():
         following[state].add(end)

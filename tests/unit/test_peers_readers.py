@@ -27,7 +27,7 @@ def needs(*pairs: tuple[int, int]) -> dict[int, Need]:
         (5, needs((0, 0), (0, 0), (0, 0)), [2, 2, 1]),
     ],
 )
-def test_programs_come_before_fill_and_no_node_takes_what_another_lacks(
+def test_programs_precede_fill_and_no_node_takes_tokens_that_another_lacks(
     total, wanted, given
 ):
     assert list(deal(total, wanted).values()) == given
@@ -114,7 +114,7 @@ def test_no_order_of_messages_makes_more_tokens_than_there_are(seed):
         assert job.used <= job.total
 
 
-def test_the_tokens_of_a_node_that_has_died_come_back():
+def test_the_tokens_of_a_dead_node_are_returned():
     job = Job(total=12, nodes=3, seed=1)
     for _ in range(60):
         job.step()
@@ -162,7 +162,7 @@ def test_a_new_hub_leases_no_more_than_its_part_to_anybody_at_first():
     assert hub.lender.lease(1).tokens > 3
 
 
-def test_the_hub_is_told_at_once_of_what_it_waits_for_only():
+def test_only_changes_that_the_hub_waits_for_are_reported_at_once():
     node = ReaderTokens(8, 2, 1, LEASE_S)
     node.follow(0.0)
 

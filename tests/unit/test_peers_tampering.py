@@ -60,7 +60,7 @@ def forged(frame: bytes) -> bytes:
     ids=["dropped first", "dropped", "reordered", "repeated", "replayed later",
          "forged", "injected", "a tag of another"],
 )  # fmt: skip
-def test_who_meddles_with_what_friends_say_ends_the_connection(meddle):
+def test_tampering_with_messages_of_a_joined_node_ends_the_connection(meddle):
     one, other = reach(State.JOINED)
     frames = meddle(*notes(one, b"first", b"second", b"third"))
 
@@ -111,7 +111,7 @@ class Meddled:
         """There is nothing to close."""
 
 
-def test_an_altered_frame_is_told_though_a_heartbeat_fails_for_it():
+def test_an_altered_frame_is_reported_although_a_heartbeat_fails_for_it():
     """Both ends of a session end at once: which is looked at first is chance."""
 
     async def main():
@@ -141,7 +141,7 @@ def connected(place):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nodes_that_were_meddled_with_meet_again(tmp_path, caplog, way):
+def test_nodes_reconnect_after_tampering(tmp_path, caplog, way):
     caplog.set_level(logging.WARNING, "monarch.peers")
 
     async def main():

@@ -107,7 +107,7 @@ def test_nodes_that_all_lack_room_take_turns_as_owners():
 
 @SETTINGS
 @given(NEEDS, CAPACITIES, DIGESTS, st.sampled_from(Mode), st.randoms())
-def test_whoever_asks_in_whatever_order_gets_the_same_answer(
+def test_the_placement_does_not_depend_on_the_order_of_queries(
     needs, capacities, digest, mode, random
 ):
     one = place_whole(cluster(capacities), needs, digest, mode)
@@ -248,7 +248,7 @@ def test_no_node_holds_more_than_its_capacity(needs, capacities, digest, mode):
 
 @SETTINGS
 @given(NEEDS, CAPACITIES, DIGESTS, st.sampled_from(Mode))
-def test_a_held_file_is_held_by_its_owner_and_a_left_one_by_nobody(
+def test_a_held_file_is_held_by_its_owner_and_a_left_one_by_no_node(
     needs, capacities, digest, mode
 ):
     placement = place_whole(cluster(capacities), needs, digest, mode)
@@ -273,7 +273,7 @@ def test_a_file_is_left_only_where_its_node_has_no_room_for_it(
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(0, 400))
-def test_room_goes_to_each_file_that_fits_when_its_turn_comes(needs, free):
+def test_each_file_that_fits_in_its_turn_gets_room(needs, free):
     taken, left = [], free
     for need in needs:
         taken.append(need <= left)
@@ -282,7 +282,7 @@ def test_room_goes_to_each_file_that_fits_when_its_turn_comes(needs, free):
     assert fitting(np.array(needs, np.uint64), free).tolist() == taken
 
 
-def test_what_does_not_fit_at_its_first_node_goes_to_the_next():
+def test_a_file_that_does_not_fit_on_its_first_node_is_placed_on_the_next():
     needs = np.full(20_000, PAGE, np.uint64)
     # Chance makes the shares of some nodes larger than that.
     room = int(needs.sum() * 1.002 / 8)

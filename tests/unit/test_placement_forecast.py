@@ -44,7 +44,7 @@ def test_each_share_is_what_the_node_itself_would_hold_of_large_files(
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_large_files_whose_extents_are_counted_in_several_goes_count_once(
+def test_large_files_whose_extents_are_counted_in_several_steps_count_once(
     monkeypatch, mode
 ):
     monkeypatch.setattr("monarch.placement.placement.CHUNK", 7)
@@ -89,7 +89,7 @@ def test_sums_are_exact_where_floats_are_not():
     assert forecast(placement, sizes).shares[0].held_bytes == 2**53 + 2
 
 
-def test_the_origin_gives_held_files_once_and_the_others_each_time():
+def test_held_files_are_read_from_the_origin_once_and_others_each_time():
     sizes = np.array([4096] * 10, np.uint64)
     placement = place_whole([Node("one", 6 * 4096)], sizes, 0, Mode.AUTO)
 

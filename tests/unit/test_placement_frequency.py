@@ -25,7 +25,7 @@ def streams(files, epochs, nodes, seed):
     return counts
 
 
-def test_imagenet_on_16_nodes_is_as_the_paper_tells():
+def test_imagenet_on_16_nodes_matches_the_paper():
     found = files_read_more_than(10, IMAGENET, epochs=90, nodes=16)
 
     assert abs(found - 31_635) <= 1
@@ -43,7 +43,7 @@ def test_simulated_streams_agree_with_the_model(epochs, nodes):
 
 
 @pytest.mark.parametrize("room", [0.1, 0.25, 0.5])
-def test_what_a_node_answers_at_best_is_what_its_most_read_files_sum_up_to(room):
+def test_the_best_local_share_is_the_sum_over_the_most_read_files(room):
     files, epochs, nodes = 400_000, 20, 4
     read = np.sort(streams(files, epochs, nodes, seed=3))[::-1]
     share = read[: int(room * files)].sum() / read.sum()

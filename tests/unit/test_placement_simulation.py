@@ -44,7 +44,7 @@ def test_the_origin_limits_the_first_epoch_and_tiers_the_later_ones():
     assert later.origin_bytes == 0
 
 
-def test_what_has_no_room_is_read_from_the_origin_in_each_epoch():
+def test_files_without_room_are_read_from_the_origin_in_each_epoch():
     _, later = simulate(site(0.25), reading(held=0.25))
 
     assert later.seconds == pytest.approx(7.5, rel=0.02)

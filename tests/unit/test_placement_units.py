@@ -171,7 +171,7 @@ def test_a_file_larger_than_all_nodes_is_held_in_part(mode):
     assert placement.units.any_of(placement.placed).all()
 
 
-def test_extents_that_their_first_node_has_no_room_for_go_to_the_next():
+def test_extents_without_room_on_their_first_node_are_placed_on_the_next():
     sizes = huge(800, 0)
     # Chance makes the shares of some nodes larger than that.
     room = 101 * EXTENT_BYTES

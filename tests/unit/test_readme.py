@@ -69,7 +69,7 @@ def test_links_lead_to_files_and_headings(name: str) -> None:
         assert not heading or heading in anchors(target.read_text()), link
 
 
-def test_each_topic_is_there_and_in_the_table_of_the_readme() -> None:
+def test_each_topic_exists_and_is_in_the_table_of_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     table = readme.partition("\n## Topics\n")[2].partition("\n## ")[0]
 
@@ -109,7 +109,7 @@ def test_each_row_about_several_nodes_is_a_test() -> None:
         assert f"def test_{words.replace(' ', '_')}(" in text, words
 
 
-def test_each_place_that_the_architecture_names_is_there() -> None:
+def test_each_place_that_the_architecture_names_exists() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     named = set(re.findall(r"`([\w./]+(?:\.(?:py|c|h|def)|/))`", text))
     native = ROOT / "monarch" / "native"

@@ -59,7 +59,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_file_that_is_not_what_it_was_is_found(root: Path, change: str) -> None:
+def test_changed_file_is_found(root: Path, change: str) -> None:
     block = Tree.scan(root, Patterns()).index.block
     number = [block.path(int(e)) for e in block.first_entry].index(b"b/c")
 

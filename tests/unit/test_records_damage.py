@@ -105,7 +105,7 @@ def with_header(path, block, **fields):
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", [b"0", b"V"])
 @pytest.mark.parametrize("size", [b"-0000010000\0", b"-0000000001\0", b"\xff" * 12])
-def test_a_size_that_cannot_be_ends_the_index_of_a_tar(tmp_path, kind, size):
+def test_an_impossible_size_ends_the_index_of_a_tar(tmp_path, kind, size):
     make_tar(tmp_path / "a.tar")
     with_header(tmp_path / "a.tar", 2, size=size, kind=kind)
 
@@ -115,7 +115,7 @@ def test_a_size_that_cannot_be_ends_the_index_of_a_tar(tmp_path, kind, size):
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("size", ["-9999", "many"])
-def test_a_size_of_pax_that_cannot_be_is_refused(tmp_path, size):
+def test_an_impossible_size_of_pax_is_refused(tmp_path, size):
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as out:
         info = tarfile.TarInfo("a.jpg")
@@ -129,7 +129,7 @@ def test_a_size_of_pax_that_cannot_be_is_refused(tmp_path, size):
 
 
 @pytest.mark.parametrize("shape", ["(-5, 2)", "(2, -5)", f"({1 << 40}, {1 << 40})"])
-def test_a_shape_that_cannot_be_is_refused(tmp_path, shape):
+def test_an_impossible_shape_is_refused(tmp_path, shape):
     np.save(tmp_path / "a.npy", ROWS)
     content = (tmp_path / "a.npy").read_bytes()
     changed = content.replace(b"(100, 4), }" + b" " * 30, f"{shape}, }}".encode())
@@ -209,9 +209,7 @@ def test_a_folder_that_cannot_be_listed_is_refused(tmp_path, monkeypatch):
         open_records(root)
 
 
-def test_without_room_for_the_index_records_are_read_all_the_same(
-    tmp_path, monkeypatch
-):
+def test_records_are_read_even_without_room_for_the_index(tmp_path, monkeypatch):
     make_tfrecord(tmp_path / "a.tfrecord")
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
 
@@ -250,7 +248,7 @@ def test_kept_indexes_are_bounded_and_leftovers_removed(tmp_path, state, monkeyp
     assert not open_records(tmp_path / "4.tfrecord").indexed
 
 
-def test_a_hostile_name_is_told_on_one_line(tmp_path):
+def test_a_hostile_name_is_printed_on_one_line(tmp_path):
     path = Path(f"{tmp_path}/evil\n\x1b[31mname")
     path.write_bytes(random.Random(1).randbytes(100))
 

@@ -111,7 +111,7 @@ def test_records_of_a_named_database_are_those_of_its_cursor(tmp_path, lib_versi
 
 
 @in_both_formats
-def test_a_database_that_holds_named_ones_says_their_names(tmp_path, lib_version):
+def test_a_database_that_holds_named_ones_lists_their_names(tmp_path, lib_version):
     path = tmp_path / "train.lmdb"
     database(path, values_of(3), name="images", subdir=False, lib_version=lib_version)
 
@@ -309,7 +309,7 @@ def test_a_chunk_that_was_never_written_has_the_fill_value(tmp_path):
     assert contents(f"{tmp_path / 'a.h5'}::x") == [b"\1\1"] * 4 + [b"\7\7"] * 4
 
 
-def test_a_missing_dataset_of_hdf5_is_refused_with_those_that_are_there(tmp_path):
+def test_a_missing_dataset_of_hdf5_is_refused_with_the_existing_ones(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["train/images"] = np.ones((3, 2))

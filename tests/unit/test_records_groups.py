@@ -53,7 +53,7 @@ def test_every_unit_is_in_one_group_and_within_its_requests(rows, group_bytes):
     assert groups.cost() == (len(flat), sum(r.length for r in flat))
 
 
-def test_groups_have_the_size_that_was_asked_for():
+def test_groups_have_the_requested_size():
     offsets = np.arange(20_000, dtype=np.uint64) * np.uint64(12_288)
     units = units_of(offsets, np.full(20_000, 12_288), "/o")
     groups = group(RecordIndex("x", (RecordObject("/o", 1 << 40, 0),), units), 4 * MIB)
@@ -77,7 +77,7 @@ def test_small_files_share_a_group():
     assert [one.object for one in groups.ranges(0)] == list(range(10))
 
 
-def test_groups_of_encoded_units_tell_their_records():
+def test_groups_of_encoded_units_count_their_records():
     firsts = np.array([0, 10, 15, 15, 40], np.uint64)
     index = index_of([(0, n * MIB, MIB) for n in range(4)], firsts)
 
@@ -85,7 +85,7 @@ def test_groups_of_encoded_units_tell_their_records():
     assert [index.unit_of(n) for n in (0, 9, 10, 14, 15, 39)] == [0, 0, 1, 1, 3, 3]
 
 
-def test_the_verb_tells_what_an_epoch_costs(tmp_path, monkeypatch):
+def test_the_verb_prints_the_cost_of_an_epoch(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     np.save(tmp_path / "a.npy", np.zeros((1000, 4096), "u1"))
 

@@ -121,7 +121,7 @@ def test_parts_are_disjoint_and_of_their_sizes(
 
 
 @pytest.mark.parametrize("shares", [{}, {"a": 0.7, "b": 0.4}, {"a": 0}, {"a": -0.1}])
-def test_shares_that_are_none_are_refused(shares) -> None:
+def test_invalid_shares_are_refused(shares) -> None:
     with pytest.raises(RecordsError, match="shares"):
         parted(10, shares, 1)
 

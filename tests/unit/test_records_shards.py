@@ -44,7 +44,7 @@ def paths(origin: CountFs) -> list[str]:
     return sorted(str(path) for path in origin.root.iterdir())
 
 
-def test_what_is_read_for_the_index_is_not_read_again(
+def test_bytes_read_for_the_index_are_not_read_again(
     folder: Path, mount_counted: Callable[..., CountFs]
 ) -> None:
     origin = mount_counted(folder, keep_ms=1000)
@@ -74,7 +74,7 @@ def test_small_shards_are_read_once_as_well(
     assert origin.counts().read_bytes <= 1.05 * bytes_of(source)
 
 
-def test_shards_whose_pages_go_when_they_are_opened_are_not_read_whole(
+def test_shards_whose_pages_are_dropped_on_open_are_not_read_whole(
     folder: Path, mount_counted: Callable[..., CountFs]
 ) -> None:
     origin = mount_counted(folder, keep_ms=1000)
@@ -84,7 +84,7 @@ def test_shards_whose_pages_go_when_they_are_opened_are_not_read_whole(
         assert not file.keeps(1 << 20)
 
 
-def test_headers_alone_are_read_where_nothing_would_stay(
+def test_only_headers_are_read_where_no_page_would_stay_cached(
     folder: Path, mount_counted: Callable[..., CountFs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = open_records(sorted(map(str, folder.iterdir())), fresh=True).index
@@ -132,7 +132,7 @@ def test_small_shards_are_read_by_one_request(
         (Probe(2000, 1e-5, 1e9, 4096, stays=False), True),
     ],
 )
-def test_the_cheaper_way_follows_from_what_was_measured(probe, is_whole):
+def test_the_cheaper_way_follows_from_measurements(probe, is_whole):
     assert probe.reads_whole == is_whole
 
 
@@ -146,7 +146,7 @@ def test_the_cheaper_way_follows_from_what_was_measured(probe, is_whole):
         ({"PMI_SIZE": "8", "MPI_LOCALNRANKS": "2"}, False),
     ],
 )
-def test_other_nodes_are_seen(environ: Mapping[str, str], expected: bool) -> None:
+def test_other_nodes_are_detected(environ: Mapping[str, str], expected: bool) -> None:
     assert is_alone(environ) == expected
 
 
@@ -171,7 +171,7 @@ def test_nothing_is_read_whole_where_memory_is_short(
     assert not any(probes)
 
 
-def test_progress_tells_the_shards(folder: Path) -> None:
+def test_progress_reports_the_shards(folder: Path) -> None:
     told: list[tuple[str, int, int]] = []
 
     open_records(

@@ -139,7 +139,7 @@ def test_ranks_share_the_work_on_shards(
     assert {one.index.fingerprint() for one in found} == {wanted.fingerprint()}
 
 
-def test_what_another_rank_cannot_index_all_are_told(packed: Path) -> None:
+def test_an_indexing_error_of_another_rank_is_reported_to_all(packed: Path) -> None:
     bad = packed.parent / "bad.tfrecord"
     bad.write_bytes(packed.read_bytes()[:-3])
 
@@ -154,7 +154,7 @@ def test_what_another_rank_cannot_index_all_are_told(packed: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "a\0b"])
-def test_any_error_of_a_rank_is_told_to_all(tmp_path: Path, name: str) -> None:
+def test_any_error_of_a_rank_is_reported_to_all(tmp_path: Path, name: str) -> None:
     paths = [str(tmp_path / "none.lmdb"), str(tmp_path / name)]
 
     found = on_all(lambda comm: open_records(paths, comm=comm), World())
@@ -163,7 +163,7 @@ def test_any_error_of_a_rank_is_told_to_all(tmp_path: Path, name: str) -> None:
     assert len({str(one) for one in found}) == 1
 
 
-def test_what_the_first_rank_cannot_open_all_are_told(tmp_path: Path) -> None:
+def test_an_open_error_of_the_first_rank_is_reported_to_all(tmp_path: Path) -> None:
     path = tmp_path / "none.lmdb"
 
     found = on_all(lambda comm: open_records(path, comm=comm), World())

@@ -54,7 +54,7 @@ def opened_by_four(path: Path) -> list[tuple[bool, int]]:
 
 
 @pytest.mark.usefixtures("state")
-def test_of_four_processes_one_makes_the_index(
+def test_one_of_four_processes_makes_the_index(
     packed: Path, mount_counted: Callable[..., CountFs]
 ) -> None:
     origin = mount_counted(packed.parent, read_us=2000)
@@ -99,7 +99,7 @@ def test_a_turn_that_does_not_end_is_not_waited_for(
     assert 0.5 <= took_s < 5
 
 
-def test_where_nothing_can_be_written_indexes_are_made_all_the_same(
+def test_indexes_are_made_even_where_nothing_can_be_written(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "no-folder").write_text("")

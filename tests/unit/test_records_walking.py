@@ -136,7 +136,7 @@ def test_members_of_tar_are_the_same_from_any_places(pool, seed, count):
     assert same(found, one_by_one(TarWalk, data))
 
 
-def test_what_is_behind_the_end_of_an_archive_is_no_part_of_it(pool):
+def test_data_behind_the_end_of_an_archive_are_ignored(pool):
     first, second = (random_tar(random.Random(seed), depth=0) for seed in (4, 5))
     data = first + second
 
@@ -147,7 +147,7 @@ def test_what_is_behind_the_end_of_an_archive_is_no_part_of_it(pool):
 
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
-def test_damage_is_told_with_its_record_whoever_meets_it(pool, place):
+def test_damage_is_reported_with_its_record_wherever_it_is(pool, place):
     values = [b"v" * 700] * 500
     data = bytearray(tfrecord(values))
     number = int(len(values) * place)
@@ -159,7 +159,7 @@ def test_damage_is_told_with_its_record_whoever_meets_it(pool, place):
     assert raised.value.entry == number
 
 
-def test_a_read_that_fails_in_the_middle_is_told(pool):
+def test_a_read_that_fails_in_the_middle_is_reported(pool):
     data = tfrecord([b"v" * 700] * 500)
 
     class Failing(Memory):
@@ -189,7 +189,7 @@ def test_the_walks_share_the_headers(pool):
     assert sum(one.reads for one in cursors) <= 2000 + 100
 
 
-def test_a_false_beginning_that_cannot_be_read_is_left(pool):
+def test_a_false_beginning_that_cannot_be_read_is_skipped(pool):
     number = b"9" * 5000
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, len(number) + 8

@@ -60,7 +60,7 @@ def test_no_name_of_the_package_is_that_of_a_module_in_it():
         _ = monarch.report.nothing
 
 
-def test_the_headline_says_coverage_share_and_what_was_read():
+def test_the_headline_states_coverage_share_and_bytes_read():
     text = render(summarize(EPOCHS))
 
     assert text.startswith(
@@ -81,7 +81,7 @@ def test_staging_throughput_is_over_the_time_in_which_anything_was_copied():
     assert summarize(EPOCHS)["staging"]["bytes_per_s"] == 95 * MIB
 
 
-def test_a_concurrency_that_was_found_is_told():
+def test_a_found_concurrency_is_reported():
     found = summarize(replace(EPOCHS, fill=FillFigures(16, 16, found=True)))
     set_by_user = summarize(replace(EPOCHS, fill=FillFigures(4, 4, found=False)))
 
@@ -117,7 +117,7 @@ def test_files_that_were_not_staged_are_explained():
     assert "failed too often" not in text
 
 
-def test_small_files_are_told_with_the_room_that_they_take():
+def test_small_files_are_reported_with_their_space():
     small = replace(snapshot().run, files=100_000, bytes=8 * MIB, room_bytes=391 * MIB)
 
     report = summarize(snapshot(run=small))
@@ -152,19 +152,19 @@ def test_a_root_that_passes_through_is_named():
     assert "  /pfs/a is pass-through: a program changed one of its dir" in text
 
 
-def test_a_run_that_opened_nothing_says_so():
+def test_a_run_that_opened_nothing_is_reported_as_such():
     text = render(summarize(snapshot()))
 
     assert "no file of /pfs/imagenet was opened." in text.splitlines()[0]
 
 
-def test_a_run_without_a_catalog_says_why():
+def test_a_run_without_a_catalog_reports_why():
     plain = snapshot(run=replace(JOB, plain="the catalog takes longer than 1.0 s"))
 
     assert "nothing was staged: the catalog takes" in render(summarize(plain))
 
 
-def test_what_is_not_all_is_never_printed_as_all():
+def test_a_part_is_never_printed_as_all():
     nearly = snapshot(
         {
             "opens_hit_tier0": 10**5,
@@ -204,7 +204,7 @@ def waited(*waits_ns):
     return summarize(snapshot(waits=waits, wait_totals=totals))
 
 
-def test_a_single_wait_is_told_once_and_exactly():
+def test_a_single_wait_is_printed_once_and_exactly():
     report = waited(1_720_000)
 
     assert report["waits"]["p50_s"] == report["waits"]["p99_s"] == 0.00172
@@ -262,7 +262,7 @@ def test_a_report_read_again_prints_the_identical_text(tmp_path):
         ("nonsense", "not JSON"),
     ],
 )
-def test_what_is_no_report_of_ours_is_refused(tmp_path, content, words):
+def test_a_file_that_is_no_report_is_refused(tmp_path, content, words):
     path = tmp_path / "r.json"
     path.write_text(content)
 
@@ -271,7 +271,7 @@ def test_what_is_no_report_of_ours_is_refused(tmp_path, content, words):
 
 
 @pytest.mark.parametrize("rest", [{}, {"run": 5}, {"run": {}, "coverage": None}])
-def test_a_report_that_lacks_something_is_refused_in_one_line(tmp_path, rest):
+def test_an_incomplete_report_is_refused_in_one_line(tmp_path, rest):
     path = tmp_path / "r.json"
     path.write_text(json.dumps({"schema": 1} | rest))
 

@@ -107,13 +107,13 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 }
 
 
-def test_a_run_without_trouble_gives_no_advice():
+def test_a_run_without_trouble_prints_no_advice():
     assert advise(calm()) == []
     assert advise(calm(16)) == []
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_trigger_gives_its_advice_with_the_figure_and_a_line(case):
+def test_each_trigger_prints_its_advice_with_the_figure_and_a_line(case):
     values, (path, words) = CASES[case]
     report = changed(calm(), values)
 
@@ -127,7 +127,7 @@ def test_each_trigger_gives_its_advice_with_the_figure_and_a_line(case):
 
 
 @pytest.mark.parametrize("mode", ["off", "auto"])
-def test_an_origin_that_several_nodes_read_more_than_once_gives_advice(mode):
+def test_several_reads_of_the_origin_by_several_nodes_print_advice(mode):
     values = {"headline.origin_multiple": 3.7, "run.config": {"peers": {"mode": mode}}}
 
     (advice,) = advise(changed(calm(4), values))
@@ -147,7 +147,7 @@ def test_one_copy_in_the_job_is_advised_where_every_node_keeps_one():
     assert advice.line == "peers: {mode: partition}"
 
 
-def test_at_most_three_pieces_are_given_the_most_important_first():
+def test_at_most_three_pieces_are_printed_the_most_important_first():
     every: dict[str, Any] = {}
     for values, _ in CASES.values():
         every |= values
@@ -185,7 +185,7 @@ def test_a_line_of_the_configuration_is_one_that_monarch_reads(case):
     assert set(names) <= set(getattr(known, "model_fields", {})), line
 
 
-def test_what_was_not_staged_is_not_to_be_kept():
+def test_keeping_is_not_advised_if_nothing_was_staged():
     once = changed(calm(), {"headline.ready_share": 0.0, "waits.total_s": 0})
     once["passes"] = once["passes"][:1]
     kept = [one.line for one in advise(once)]

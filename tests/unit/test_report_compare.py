@@ -41,7 +41,7 @@ def files(tmp_path):
 # -- comparison ------------------------------------------------------------------------
 
 
-def test_two_reports_stand_side_by_side_with_ratios(files):
+def test_two_reports_are_shown_side_by_side_with_ratios(files):
     result = invoke("--compare", *files[:2])
 
     assert result.exit_code == 0
@@ -68,7 +68,7 @@ def test_two_reports_stand_side_by_side_with_ratios(files):
     assert max(map(len, result.output.splitlines())) <= WIDTH
 
 
-def test_what_one_report_lacks_is_a_dash():
+def test_a_figure_missing_in_one_report_is_a_dash():
     rows = compared(reports.base(), reports.good())
 
     saved = next(row for row in rows if row.label.startswith("time saved"))
@@ -193,7 +193,7 @@ def test_a_condition_that_does_not_hold(condition, shown):
         ("opens==true", "opens is"),
     ],
 )
-def test_what_is_no_condition_is_refused_with_a_hint(condition, words):
+def test_an_invalid_condition_is_refused_with_a_hint(condition, words):
     with pytest.raises(UsageError) as error:
         check(with_headline(reports.good()), condition)
 
@@ -234,7 +234,7 @@ def test_conditions_work_on_reports_of_schema_1(files):
         (["a.json", "--node", "n1", "--html", "x"], "--node and --html do not"),
     ],
 )
-def test_options_that_say_different_things_are_refused(words, said):
+def test_contradictory_options_are_refused(words, said):
     result = invoke(*words)
 
     assert isinstance(result.exception, UsageError)

@@ -22,7 +22,7 @@ def test_one_is_not_many():
     assert many(0, "times") == "0 times"
 
 
-def test_what_is_not_all_is_not_a_hundred_percent():
+def test_a_part_is_not_shown_as_a_hundred_percent():
     assert [percent(part) for part in (None, 0.0, 0.9999, 1)] == [
         *("-", "0.0%", "99.9%", "100.0%")
     ]

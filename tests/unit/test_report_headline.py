@@ -41,7 +41,7 @@ def test_two_hundred_opens_that_read_100_bytes_each_do_not_count_as_whole_files(
     assert "came from" not in text
 
 
-def test_mapped_reads_are_not_taken_for_reads():
+def test_mapped_reads_are_not_counted_as_reads():
     """An LMDB of 7.8 MB was opened six times and mapped: read calls tell nothing."""
     run = replace(JOB, bytes=7_800_000, files=1, read_calls_bytes=1000)
     counts = {"opens_hit_tier0": 6, "bytes_hit_tier0": 6 * 7_800_000}
@@ -69,7 +69,9 @@ def test_mapped_reads_are_not_taken_for_reads():
         ({}, {"run": replace(RUN, plain="no room")}, "all that programs read"),
     ],
 )
-def test_what_programs_read_at_the_origin_is_not_told_as_0(counts, changes, unmeasured):
+def test_unmeasured_reads_of_the_origin_are_not_reported_as_0(
+    counts, changes, unmeasured
+):
     report = summarize(snapshot(counts, **changes))
 
     text = " ".join(render(report).split())
@@ -97,7 +99,7 @@ def test_a_slow_first_pass_in_mid_run_is_not_ready():
     assert report["run"]["ended_s"] is None
 
 
-def test_the_time_saved_is_what_was_not_asked_of_the_origin_at_its_rate():
+def test_the_time_saved_is_that_of_the_avoided_reads_at_the_rate_of_the_origin():
     waits = (WaitTotal("origin", 16 * 10**9),)
     saved = headline(wait_totals=waits)["time_saved"]
 
@@ -108,7 +110,7 @@ def test_the_time_saved_is_what_was_not_asked_of_the_origin_at_its_rate():
     assert saved["seconds"] == pytest.approx(4 - 2 - 0.5)
 
 
-def test_nodes_that_read_beside_each_other_give_one_rate_of_the_origin():
+def test_nodes_that_read_beside_each_other_have_one_rate_of_the_origin():
     names = ("a", "b")
     saved = headline(nodes=names, tally={**STAGED, "origin_busy_ns": 4 * 10**9})[
         "time_saved"
@@ -133,7 +135,7 @@ def test_nodes_that_read_beside_each_other_give_one_rate_of_the_origin():
         ),
     ],
 )
-def test_an_unknown_input_makes_no_estimate_and_says_which(run, tally, reason):
+def test_an_unknown_input_is_named_instead_of_an_estimate(run, tally, reason):
     saved = headline(tally=tally, run=run)["time_saved"]
 
     assert saved["seconds"] is None
@@ -209,9 +211,7 @@ LARGE = {
         ({"blocks_used": 5, "reads_local": 5}, 0, 0, ""),  # by children, too
     ],
 )
-def test_the_report_says_which_share_of_reads_was_not_seen(
-    calls, unseen, at_origin, told
-):
+def test_the_report_states_the_share_of_unseen_reads(calls, unseen, at_origin, told):
     report = summarize(snapshot(LARGE | calls, {"origin_read_bytes": 7}))
 
     found, reads = report["headline"], report["reads"]

@@ -37,7 +37,7 @@ def job(names=FOUR, own=0, lacking=(), **changed):
     return merge(parts[own], sent)
 
 
-def test_the_headline_tells_of_all_nodes():
+def test_the_headline_covers_all_nodes():
     text = render(job())
 
     assert text.startswith(
@@ -73,7 +73,7 @@ def test_a_job_of_one_node_reports_as_that_node_does():
     assert "node" not in render(merge(alone, {}))
 
 
-def test_a_node_that_tells_its_own_report_names_the_others():
+def test_a_node_that_prints_its_own_report_names_the_others():
     peers = (
         PeerFigures(0, "node0", "joined", fetched_files=3, fetched_bytes=3 * MIB),
         PeerFigures(2, "node2", "left", fetch_failures=4, breaker_opened=1),
@@ -96,7 +96,7 @@ def test_a_node_that_tells_its_own_report_names_the_others():
         ("joined", "its report did not arrive in time"),
     ],
 )
-def test_a_node_whose_report_did_not_come_is_named(standing, why):
+def test_a_node_with_a_missing_report_is_named(standing, why):
     peers = node(0, FOUR).peers
     told = (*peers[:2], replace(peers[2], standing=standing))
 
@@ -109,7 +109,7 @@ def test_a_node_whose_report_did_not_come_is_named(standing, why):
     assert report["nodes"][3]["fetched_from_it_bytes"] == 30 * MIB
 
 
-def test_trouble_is_told_with_the_nodes_that_had_it():
+def test_trouble_is_reported_with_its_nodes():
     tally = {**node(2, FOUR).tally, "evicted_files": 7}
     lost = (TierFigures("ram", "ram", MIB, 0, 0, False),)
     plain = replace(JOB, plain="the catalog takes longer than 1.0 s")
@@ -151,14 +151,14 @@ EARLIER = replace(JOB, started_s=JOB.started_s - 3600)
     ],
     ids=["earlier", "other", "none", "odd"],
 )
-def test_what_else_lies_at_the_place_of_a_report_is_replaced(tmp_path, lies_there):
+def test_any_other_file_at_the_path_of_a_report_is_replaced(tmp_path, lies_there):
     path = tmp_path / "r.json"
     path.write_text(json.dumps(lies_there))
 
     assert write_report(path, job(own=2, lacking=[0, 1, 3])) == path
 
 
-def test_the_transit_pool_is_told_where_files_pass_through_it():
+def test_the_transit_pool_is_reported_where_files_pass_through_it():
     counters = {**node(0, FOUR).counters, "opens_hit_tier1": 8, "bytes_hit_tier1": MIB}
     tally = {**node(0, FOUR).tally, "transit_files": 5, "transit_bytes": 2 * MIB}
     pool = {"pool_capacity_bytes": 64 * MIB, "pool_used_bytes": MIB}
@@ -172,7 +172,7 @@ def test_the_transit_pool_is_told_where_files_pass_through_it():
     assert not [line for line in render(job()).splitlines() if "transit" in line]
 
 
-def test_the_concurrency_of_fill_is_told_as_the_range_of_the_nodes():
+def test_the_concurrency_of_fill_is_reported_as_the_range_of_the_nodes():
     fills = {
         "node1": {"fill": FillFigures(24, 24, found=True)},
         "node2": {"fill": FillFigures(9, 9, found=True)},
@@ -186,7 +186,7 @@ def test_the_concurrency_of_fill_is_told_as_the_range_of_the_nodes():
     assert "  fill:" not in render(job())
 
 
-def test_breakers_are_told_by_the_peer_that_they_were_of():
+def test_breakers_are_reported_by_peer():
     peers = {
         number: {
             "peers": tuple(
@@ -241,7 +241,7 @@ def test_the_table_of_many_nodes_shows_the_extremes_and_fits():
     assert [row["name"] for row in report["nodes"]] == list(names)
 
 
-def test_one_node_is_told_by_itself_with_what_it_had_to_do_with_each_other(tmp_path):
+def test_one_node_is_shown_alone_with_its_traffic_to_each_other_node(tmp_path):
     path = tmp_path / "r.json"
     tally = {**node(2, FOUR).tally, "evicted_files": 7}
     write_report(path, job(lacking=[3], node2={"tally": tally}))

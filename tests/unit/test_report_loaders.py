@@ -21,7 +21,7 @@ def told_by(rank, waits_s, busy_s=3.0, reader_pid=1, **reader):
     return {"rank": rank, "number": 1, "stats": counts.stats(figures, restarts=0)}
 
 
-def test_the_slowest_rank_and_the_sums_of_all_are_told():
+def test_the_slowest_rank_and_the_sums_of_all_are_reported():
     rows = LoaderRows()
     rows.take(told_by(0, [0.1, 0.1]), pid=1)
     rows.take(told_by(1, [0.5, 0.5, 2.0], requests=12), pid=2)
@@ -43,7 +43,7 @@ def test_the_slowest_rank_and_the_sums_of_all_are_told():
     assert "read 1.00 x the delivered bytes" in lines[1]
 
 
-def test_a_store_is_told_of_with_its_servers():
+def test_a_store_is_reported_with_its_servers():
     store = {
         "store_delay_p50_s": 0.1,
         "store_delay_p99_s": 0.2,
@@ -74,7 +74,7 @@ def test_a_store_is_told_of_with_its_servers():
     )
 
 
-def test_what_a_loader_tells_again_replaces_what_it_told_before():
+def test_later_figures_of_a_loader_replace_earlier_ones():
     rows = LoaderRows()
     rows.take(told_by(0, [0.1]), pid=1)
     rows.take(told_by(0, [0.1, 0.1]), pid=1)
@@ -95,7 +95,7 @@ def test_nodes_are_summed_up_and_readers_of_different_nodes_are_different_ones()
     assert found.slowest_rank == 2
 
 
-def test_without_loaders_a_report_says_nothing_of_them():
+def test_a_report_without_loaders_does_not_mention_them():
     assert loader_summary(LoaderFigures()) is None
     assert loader_lines({"loader": None}) == []
     assert loader_lines({}) == []
@@ -105,7 +105,7 @@ def test_without_loaders_a_report_says_nothing_of_them():
     "asked",
     [{}, {"stats": 3, "rank": 0, "number": 1}, {"stats": {}, "rank": 0, "number": 1}],
 )
-def test_what_are_no_figures_of_a_loader_is_refused(asked):
+def test_invalid_figures_of_a_loader_are_refused(asked):
     with pytest.raises(MonarchError, match="not the figures of a loader"):
         LoaderRows().take(asked, pid=1)
 

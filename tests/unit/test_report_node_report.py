@@ -45,7 +45,7 @@ from support.figures import FOUR, many, node
         (b"x" * (NODE_REPORT_BYTES_MAX + 1), "it is too long"),
     ],
 )
-def test_what_is_no_report_of_ours_names_its_node(sent, why):
+def test_an_invalid_report_names_its_node(sent, why):
     report = merge(
         node(0, FOUR),
         {n: encode_node_report(node(n, FOUR)) for n in (1, 2)} | {3: sent},
@@ -153,7 +153,7 @@ def test_samples_that_no_agent_makes_are_refused(moments, why):
         )
 
 
-def test_what_a_node_has_recorded_arrives():
+def test_recorded_samples_of_a_node_arrive():
     part = node(1, FOUR, **RECORDED)
 
     read = decode_node_report(encode_node_report(part), 1, node(0, FOUR))
@@ -177,7 +177,7 @@ def damaged(document, data):
 
 @settings(deadline=None)
 @given(st.data())
-def test_whatever_a_node_sends_there_is_a_report_that_can_be_written(data):
+def test_the_report_can_be_written_whatever_a_node_sends(data):
     document = json.loads(encode_node_report(node(1, FOUR, **RECORDED)))
     for _ in range(data.draw(st.integers(1, 3))):
         damaged(document, data)

@@ -115,7 +115,7 @@ def test_every_section_is_there_when_the_report_has_its_figures(nodes):
     assert ("nodes" in names) == (nodes > 1)
 
 
-def test_the_verdict_says_what_went_wrong():
+def test_the_verdict_names_the_trouble():
     found = read(reports.failed()).one("verdict")
 
     assert found.attributes["class"] == "verdict bad"
@@ -144,7 +144,7 @@ def test_the_verdict_has_a_level(report, level, words):
     assert words in found.words()
 
 
-def test_the_verdict_on_a_node_alone_says_that_no_tier_had_room():
+def test_the_verdict_on_a_node_alone_reports_that_no_tier_had_room():
     report = reports.good()
     report["unstaged"] = [{"reason": NO_ROOM, "files": 400, "bytes": 1, "examples": []}]
 
@@ -163,7 +163,7 @@ def test_a_command_can_be_copied_to_a_shell():
     assert "sh -c 'for i in 1 2; do :; done'" in shown
 
 
-def test_one_range_of_a_histogram_is_told_as_one():
+def test_a_single_range_of_a_histogram_is_called_one():
     report = reports.good()
     report["file_sizes"] = [{"from_bytes": 256, "to_bytes": 1024, "files": 1}]
 
@@ -264,7 +264,7 @@ def test_a_run_that_was_too_short_for_samples_says_so():
 # -- charts ---------------------------------------------------------------------------
 
 
-def test_areas_stand_on_each_other():
+def test_areas_are_stacked():
     low, high = Series("ready", "ready", [1.0, 3.0]), Series("origin", "o", [1.0, 1.0])
 
     over, under = charts.stacked([1.0, 2.0], [high, low], end=4.0)

@@ -88,7 +88,7 @@ def test_one_file_has_no_passes():
     assert passes((), 100) == []
 
 
-def test_nothing_sampled_is_no_series():
+def test_without_samples_no_series_is_made():
     assert columns((), ()) is None
     assert summarize(snapshot())["series"] is None
 
@@ -141,7 +141,7 @@ def test_a_long_job_of_several_nodes_keeps_its_totals_in_few_samples():
         (("passes",), [{"number": 1}]),
     ],
 )
-def test_the_schema_refuses_what_no_report_says(path, value):
+def test_the_schema_refuses_values_that_no_report_has(path, value):
     report = json.loads(json.dumps(summarize(sampled(snapshot(), 30))))
     place = report
     for name in path[:-1]:

@@ -30,7 +30,7 @@ def together(**second):
     return merge(parts[0], {1: encode_node_report(parts[1])})
 
 
-def test_what_one_node_has_staged_is_one_line():
+def test_the_staging_of_one_node_is_one_line():
     report = alone()
 
     assert is_complete(report)
@@ -40,7 +40,7 @@ def test_what_one_node_has_staged_is_one_line():
     assert render_staged(report).count("\n") == 1
 
 
-def test_what_several_nodes_have_staged_is_a_line_for_each():
+def test_the_staging_of_several_nodes_is_a_line_for_each():
     lines = render_staged(together()).splitlines()
 
     assert lines[0].startswith("staged 20 copies of 10 files, 4.0 MiB on 2 nodes in ")
@@ -49,7 +49,7 @@ def test_what_several_nodes_have_staged_is_a_line_for_each():
     assert len(lines) == 3
 
 
-def test_what_a_node_lacks_is_told_with_its_name():
+def test_missing_files_of_a_node_are_reported_with_its_name():
     lacking = (Unstaged("no tier had room for them", 1, MIB),)
     report = together(lacking=lacking, failures=("/d/x: Input/output error",))
 
@@ -79,14 +79,14 @@ def test_what_a_node_lacks_is_told_with_its_name():
         ),
     ],
 )
-def test_what_the_placement_leaves_out_is_told(share, line):
+def test_files_left_out_by_the_placement_are_reported(share, line):
     report = alone(share=replace(SHARE, **share))
 
     assert not is_complete(report)
     assert line in render_staged(report).splitlines()
 
 
-def test_what_is_held_in_part_is_told_of_each_node_and_of_all():
+def test_partly_held_files_are_reported_for_each_node_and_for_all():
     parts = replace(SHARE, ready_files=9, part_files=1, part_bytes=MIB)
     report = together(share=parts)
 
@@ -103,7 +103,7 @@ def test_what_is_held_in_part_is_told_of_each_node_and_of_all():
     ]
 
 
-def test_what_no_node_has_room_for_is_counted_once_and_missing_copies_are_added():
+def test_files_without_room_are_counted_once_and_missing_copies_are_added():
     share = replace(
         SHARE,
         unplaced_files=2,

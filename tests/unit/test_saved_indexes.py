@@ -170,7 +170,7 @@ def test_a_damaged_index_is_replaced(
 
 
 @pytest.mark.parametrize("what", ["no folder", "taken"])
-def test_what_cannot_be_saved_costs_nothing_but_the_next_scan(
+def test_an_index_that_cannot_be_saved_costs_only_the_next_scan(
     root: Path, saved: SavedIndexes, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "monarch.index")
@@ -230,7 +230,7 @@ def test_the_bytes_of_all_indexes_are_bounded(
     assert len(saved.listed()) == 2
 
 
-def test_what_other_versions_and_killed_jobs_have_left_is_removed(
+def test_leftovers_of_other_versions_and_killed_jobs_are_removed(
     root: Path, saved: SavedIndexes
 ) -> None:
     prepare(root, saved, "1")
@@ -247,7 +247,7 @@ def test_what_other_versions_and_killed_jobs_have_left_is_removed(
     assert set(saved.folder.iterdir()) == {made, recent}
 
 
-def test_an_index_tells_when_it_was_made(root: Path, saved: SavedIndexes) -> None:
+def test_an_index_is_listed_with_its_age(root: Path, saved: SavedIndexes) -> None:
     prepare(root, saved)
 
     [one] = saved.listed()
@@ -258,7 +258,7 @@ def test_an_index_tells_when_it_was_made(root: Path, saved: SavedIndexes) -> Non
     assert one.bytes == one.file.stat().st_size
 
 
-def test_nothing_is_saved_or_loaded_where_that_is_not_wanted(
+def test_nothing_is_saved_or_loaded_if_saving_is_off(
     root: Path, saved: SavedIndexes
 ) -> None:
     prepare(root, None)

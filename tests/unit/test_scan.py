@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_name_is_found_with_the_metadata_that_lstat_gives(root: Path) -> None:
+def test_every_name_is_found_with_the_metadata_of_lstat(root: Path) -> None:
     (root / "a" / "deep").mkdir(parents=True)
     (root / "a" / "deep" / "one").write_bytes(b"1" * 5000)
     (root / "a" / "two").write_bytes(b"")
@@ -134,7 +134,7 @@ def test_paths_that_are_too_long_are_left_to_the_origin(root: Path) -> None:
 
 
 @pytest.mark.root
-def test_what_is_mounted_below_the_root_is_left_to_the_origin(root: Path) -> None:
+def test_mounts_below_the_root_are_left_to_the_origin(root: Path) -> None:
     (root / "inside").touch()
     (root / "mounted").mkdir()
     if not mounted("tmpfs", root / "mounted"):
@@ -275,7 +275,7 @@ def test_the_index_does_not_depend_on_the_number_of_threads(
     assert len(digests) == 1
 
 
-def test_a_later_scan_of_a_tree_that_was_read_names_the_same_files(
+def test_a_later_scan_of_a_tree_that_was_read_finds_the_same_files(
     root: Path,
 ) -> None:
     (root / "a" / "b").mkdir(parents=True)

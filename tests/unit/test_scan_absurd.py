@@ -116,7 +116,7 @@ def said(root: Path, path: bytes, lies: dict[bytes, Lie]) -> tuple[int, ...]:
 
 @settings(max_examples=300, deadline=None)
 @given(LIES)
-def test_absurd_stat_values_never_end_a_scan_and_are_never_told(
+def test_absurd_stat_values_never_end_a_scan_and_are_never_returned(
     root: Path, lies: dict[bytes, Lie]
 ) -> None:
     with lying(lies):
@@ -180,14 +180,16 @@ def test_an_absurd_value_leaves_one_file_to_the_origin(root: Path, lie: Lie) -> 
 
 
 @pytest.mark.parametrize("lie", [{"blocks": 1 << 40}, {"blocks": -7}], ids=str)
-def test_blocks_that_do_not_fit_are_asked_of_the_origin(root: Path, lie: Lie) -> None:
+def test_block_counts_that_do_not_fit_are_requested_from_the_origin(
+    root: Path, lie: Lie
+) -> None:
     with lying({b"a": lie}):
         tree = Tree.scan(root)
 
     assert tree.block.entries["blocks"][tree.entry("a")] == NONE32
 
 
-def test_an_owner_that_python_calls_minus_one_is_told_as_it_is(root: Path) -> None:
+def test_an_owner_that_python_calls_minus_one_is_stored_correctly(root: Path) -> None:
     with lying({b"a": {"uid": -1, "gid": -1}}):
         tree = Tree.scan(root)
 

@@ -126,7 +126,7 @@ def test_each_directory_is_read_once_whatever_leads_to_it(
             assert tree.file(name) == tree.file("all0/sub/b")
 
 
-def test_names_that_many_links_pass_are_looked_at_once(
+def test_names_that_many_links_pass_are_looked_up_once(
     root: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(100):
@@ -204,7 +204,7 @@ def test_directory_links_to_each_other_end(root: Path, store: Path) -> None:
 
 
 @pytest.mark.parametrize("goal", ["/", "..", "../root", ".", "../store/up"])
-def test_a_link_to_the_root_or_what_is_above_it_is_not_followed(
+def test_a_link_to_the_root_or_above_it_is_not_followed(
     root: Path, store: Path, goal: str
 ) -> None:
     (store / "up").symlink_to(root.parent)
@@ -218,7 +218,7 @@ def test_a_link_to_the_root_or_what_is_above_it_is_not_followed(
     assert tree.unmanaged == {Unmanaged.LINK_CYCLE: 1}
 
 
-def test_a_link_below_a_directory_outside_to_what_is_above_it_is_not_followed(
+def test_a_link_from_a_directory_outside_to_one_above_it_is_not_followed(
     root: Path, store: Path
 ) -> None:
     (root / "link").symlink_to(store / "sub")
@@ -231,7 +231,7 @@ def test_a_link_below_a_directory_outside_to_what_is_above_it_is_not_followed(
     assert tree.unmanaged == {Unmanaged.LINK_CYCLE: 1}
 
 
-def test_patterns_cut_what_is_behind_a_link(
+def test_patterns_apply_behind_a_link(
     root: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "one").symlink_to(store)
@@ -336,7 +336,7 @@ def test_the_index_does_not_depend_on_which_link_is_followed_first(
     assert not [one for one in threading.enumerate() if one.name.startswith("scan ")]
 
 
-def test_a_link_behind_which_more_names_are_than_in_the_root_is_told(
+def test_a_link_with_more_names_behind_it_than_the_root_is_reported(
     root: Path, store: Path
 ) -> None:
     for number in range(10):

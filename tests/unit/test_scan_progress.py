@@ -32,11 +32,11 @@ def lines(*steps: tuple[float, Advance]) -> list[str]:
     return said
 
 
-def test_a_first_scan_tells_names_and_rate() -> None:
+def test_a_first_scan_shows_names_and_rate() -> None:
     assert lines((2.0, Advance(12_000))) == ["12,000 names, 6,000/s"]
 
 
-def test_where_an_earlier_scan_is_known_the_rest_is_told() -> None:
+def test_a_scan_with_a_known_predecessor_shows_the_rest() -> None:
     said = lines((2.0, Advance(12_000, 30_000)))
 
     assert said == ["12,000 of ~30,000 names, 6,000/s, ~3.0 s left"]
@@ -94,7 +94,7 @@ def test_a_path_that_fits_is_shown_whole() -> None:
     assert scan_line("/pfs/a", "5 names, 5/s") == "scanning /pfs/a: 5 names, 5/s"
 
 
-def test_a_link_behind_which_most_names_are_is_named() -> None:
+def test_the_link_with_most_names_behind_it_is_named() -> None:
     said = lines((2.0, Advance(12_000, behind="train")))
 
     assert said == ["12,000 names, most behind train, 6,000/s"]

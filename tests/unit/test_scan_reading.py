@@ -74,7 +74,7 @@ def test_the_thread_that_reads_a_directory_looks_its_names_up(
     assert not others
 
 
-def test_a_name_that_a_changing_directory_gives_twice_is_catalogued_once(
+def test_a_name_that_a_changing_directory_returns_twice_is_catalogued_once(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in "ab":
@@ -112,7 +112,7 @@ def test_a_directory_whose_reading_fails_half_way_is_left_to_the_origin(
     assert tree.unmanaged == {Unmanaged.FAILED: 1}
 
 
-def test_names_of_unknown_type_are_looked_at_where_only_directories_matter(
+def test_names_of_unknown_type_are_looked_up_where_only_directories_matter(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "sub").mkdir()

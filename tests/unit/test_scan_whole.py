@@ -106,7 +106,7 @@ def test_a_directory_that_could_not_be_read_is_not(
     assert whole(Tree.scan(root)) == {"", "a"}
 
 
-def test_a_directory_with_a_name_that_went_meanwhile_is_not(
+def test_a_directory_with_a_vanished_name_is_not(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = native.list_names

@@ -50,7 +50,7 @@ def fanstore_load(compute_s: float = 0.0) -> Load:
         (0.010, Rule.ASYNC, "lzsse8"),  # plain files take longer than that anyway
     ],
 )
-def test_selector_chooses_what_the_worked_example_says(
+def test_selector_matches_the_worked_example(
     compute_s: float, rule: Rule, chosen: str
 ) -> None:
     choice = choose(fanstore_load(compute_s), FANSTORE, rule)
@@ -222,9 +222,7 @@ def test_a_dataset_that_fits_is_compressed_only_where_that_reads_faster() -> Non
     assert choose(quick, FANSTORE, Rule.SYNC).chosen.candidate.name == "none"
 
 
-def test_of_codecs_that_hold_and_read_alike_the_one_that_packs_fastest_is_taken() -> (
-    None
-):
+def test_of_equal_codecs_the_fastest_to_pack_is_chosen() -> None:
     fits = replace(fanstore_load(), dataset_bytes=1e9, tolerance=0.05)
     candidates = [
         Candidate("small", 4.0, 1e-4, 20e6),

@@ -179,7 +179,7 @@ def test_each_word_of_the_fine_print_is_shown_by_a_test() -> None:
         assert not re.search(r"\w", left), f"no test shows: {left}"
 
 
-def test_what_tests_show_of_the_fine_print_is_in_it() -> None:
+def test_each_text_that_a_test_shows_is_in_the_fine_print() -> None:
     text = "\n".join(fine_print())
 
     assert [part for part in shown() if part not in text] == []
@@ -191,7 +191,7 @@ def test_each_test_that_shows_a_part_of_the_fine_print_is_there() -> None:
         assert f"def {name}(" in (TESTS / file).read_text(), place
 
 
-def test_the_fine_print_stands_in_groups_of_short_limits() -> None:
+def test_the_fine_print_is_grouped_into_short_limits() -> None:
     headings = re.findall(r"^### ", PAGE.read_text(), re.MULTILINE)
 
     assert len(headings) >= GROUPS_MIN

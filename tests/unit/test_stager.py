@@ -30,7 +30,7 @@ def make_stage(tmp_path) -> Callable[..., Stage]:
     return partial(stages.make_stage, tmp_path)
 
 
-def test_a_request_becomes_one_transfer_however_often_it_comes(make_stage):
+def test_a_request_becomes_one_transfer_however_often_it_is_repeated(make_stage):
     stage = make_stage([10, 20])
 
     stage.ask(1, 1)
@@ -117,7 +117,7 @@ def test_a_changed_origin_marks_the_file_written_and_lists_it(make_stage):
     assert stage.account(0).reserved_bytes == 0
 
 
-def test_a_failed_transfer_can_be_asked_for_once_more(make_stage):
+def test_a_failed_transfer_can_be_requested_once_more(make_stage):
     stage = make_stage([10])
     stage.ask(0)
 
@@ -198,7 +198,7 @@ def test_a_truncated_replica_counts_as_lost_and_is_removed(make_stage):
     assert stage.state(0) == staging()
 
 
-def test_background_fill_goes_through_all_files_and_looks_at_each_once(make_stage):
+def test_background_fill_visits_all_files_once(make_stage):
     stage = make_stage([10] * 20, settings=FILL)
 
     stage.stager.start()
@@ -219,7 +219,7 @@ def test_fill_does_not_begin_before_programs_run(make_stage):
     assert stage.engine.orders == []
 
 
-def test_a_large_file_that_nobody_waits_for_is_copied_in_the_background(make_stage):
+def test_a_large_file_without_waiting_programs_is_copied_in_the_background(make_stage):
     stage = make_stage([2 << 20], capacities=(1 << 30,))
 
     stage.ask(0)
@@ -229,7 +229,7 @@ def test_a_large_file_that_nobody_waits_for_is_copied_in_the_background(make_sta
     assert stage.tally("background_transfers") == 1
 
 
-def test_a_file_that_the_engine_does_not_take_can_be_asked_for_again(make_stage):
+def test_a_file_that_the_engine_rejects_can_be_requested_again(make_stage):
     stage = make_stage([10] * 4)
     stage.engine.room = 1
     stage.ask(0, 1, 2, 3)
@@ -242,7 +242,7 @@ def test_a_file_that_the_engine_does_not_take_can_be_asked_for_again(make_stage)
     assert [order.file for order in stage.engine.orders] == [0, 1, 2, 3]
 
 
-def test_memory_pressure_evicts_ram_replicas_and_they_do_not_come_back(make_stage):
+def test_memory_pressure_evicts_ram_replicas_for_good(make_stage):
     stage = make_stage([4096] * 10, capacities=(1 << 20,), settings=FILL)
     stage.stager.start()
     while stage.engine.orders:
@@ -258,7 +258,7 @@ def test_memory_pressure_evicts_ram_replicas_and_they_do_not_come_back(make_stag
     assert stage.account(0).free_bytes == 0
 
 
-def test_ram_replicas_take_what_memory_is_left_without_a_turn(make_stage):
+def test_ram_replicas_use_the_admitted_memory_at_once(make_stage):
     stage = make_stage([4096] * 4, capacities=(1 << 20, 1 << 20))
     stage.stager.admit(2 * 4096)
 
@@ -268,7 +268,9 @@ def test_ram_replicas_take_what_memory_is_left_without_a_turn(make_stage):
     assert stage.account(0).free_bytes == 0
 
 
-def test_a_replica_whose_success_nobody_has_told_is_evicted_as_any_other(make_stage):
+def test_a_replica_whose_success_is_not_yet_reported_is_evicted_as_any_other(
+    make_stage,
+):
     stage = make_stage([4096] * 4)
     stage.ask(0, 1)
     stage.engine.end(next(o for o in stage.engine.orders if o.file == 1))
@@ -281,7 +283,7 @@ def test_a_replica_whose_success_nobody_has_told_is_evicted_as_any_other(make_st
     assert (account.used_bytes, account.reserved_bytes) == (0, 4096)
 
 
-def test_partial_replicas_give_their_memory_back_after_the_whole_ones(make_stage):
+def test_partial_replicas_are_freed_after_the_whole_ones(make_stage):
     stage = make_stage([4096] * 2)
     stage.engine.partial = {0: 7000}
     stage.ask(0, 1)
@@ -336,7 +338,7 @@ def test_an_adopted_replica_is_verified_before_anything_is_read(make_stage):
     assert (stage.tally("adopted_files"), stage.tally("staged_files")) == (1, 0)
 
 
-def test_a_leftover_that_is_asked_for_before_its_turn_is_verified_at_once_and_stays(
+def test_a_leftover_requested_before_its_turn_is_verified_at_once_and_stays(
     make_stage,
 ):
     count = 3 * FILL_MAX
@@ -372,7 +374,7 @@ def test_a_leftover_that_does_not_verify_is_removed_and_staged_anew(make_stage):
     assert stage.counters.adoptions_refused == 1
 
 
-def test_a_leftover_of_a_file_that_is_written_gives_its_room_back(make_stage):
+def test_a_leftover_of_a_written_file_frees_its_room(make_stage):
     stage = make_stage([10, 10])
     for file in range(2):
         assert stage.stager.offer(file, 0)
@@ -405,7 +407,7 @@ def test_a_fault_in_one_request_does_not_stop_the_next(make_stage, caplog):
     assert "broken table" in caplog.text
 
 
-def test_what_is_under_way_at_the_stop_ends_and_nothing_begins_any_more(make_stage):
+def test_transfers_in_flight_at_the_stop_end_and_no_new_ones_begin(make_stage):
     stage = make_stage([10] * 4)
     stage.ask(0, 1, 2)
 
@@ -421,7 +423,7 @@ def test_what_is_under_way_at_the_stop_ends_and_nothing_begins_any_more(make_sta
     assert repr(stage.stager).startswith("<Stager 0 in flight")
 
 
-def test_a_file_that_is_written_while_it_is_copied_says_nothing_about_its_tier(
+def test_a_file_that_is_written_while_it_is_copied_is_no_fault_of_its_tier(
     make_stage,
 ):
     stage = make_stage([10] * 20)

@@ -48,7 +48,7 @@ def test_a_file_of_the_dataset_opens_no_link() -> None:
     assert scene.order() == [1, 4]
 
 
-def test_what_is_behind_a_link_follows_once_a_file_there_was_asked_for() -> None:
+def test_files_behind_a_link_follow_once_one_of_them_was_requested() -> None:
     scene = Scene()
     scene.states[2] = ReplicaState.STAGING
 
@@ -60,7 +60,7 @@ def test_what_is_behind_a_link_follows_once_a_file_there_was_asked_for() -> None
     assert scene.order() == [1, 4, 0, 2, 3, 5]
 
 
-def test_looks_are_a_second_apart() -> None:
+def test_checks_are_a_second_apart() -> None:
     scene = Scene()
     scene.look()
     scene.states[2] = ReplicaState.STAGING

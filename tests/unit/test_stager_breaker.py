@@ -56,11 +56,11 @@ def test_a_success_between_them_forgives_failures():
     assert breaker == Breaker()
 
 
-def test_a_peer_that_is_gone_is_not_asked_again_at_once():
+def test_a_failed_peer_is_not_asked_again_at_once():
     assert ask(opened(), PAUSE_FIRST_S / 2)[0] is False
 
 
-def test_one_request_tries_after_the_pause_and_the_others_go_elsewhere():
+def test_one_request_tries_after_the_pause_and_the_others_use_other_sources():
     first, breaker = ask(opened(), PAUSE_FIRST_S)
     second, breaker = ask(breaker, PAUSE_FIRST_S)
 

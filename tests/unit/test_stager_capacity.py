@@ -48,7 +48,7 @@ def test_files_take_whole_pages_even_if_empty():
 
 
 @pytest.mark.parametrize("cause", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_tier_takes_no_more_than_it_holds_and_the_file_is_tried_anew(cause):
+def test_a_full_tier_exceeds_no_limit_and_the_file_is_retried(cause):
     ledger = make_ledger(10 * PAGE_BYTES)
 
     found = ledger.classify(1, 0, TransferEnd(-cause, at_tier=True))
@@ -79,7 +79,7 @@ def test_a_tier_is_taken_out_of_service_at_its_first_error():
 
 @pytest.mark.parametrize("cause", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("at_tier", [False, True])
-def test_what_the_node_lacks_is_no_fault_of_a_file_or_a_tier(cause, at_tier):
+def test_a_lack_of_resources_is_no_fault_of_a_file_or_a_tier(cause, at_tier):
     ledger = make_ledger(10 * PAGE_BYTES)
     outcome = TransferEnd(-cause, at_tier=at_tier)
 
@@ -89,7 +89,7 @@ def test_what_the_node_lacks_is_no_fault_of_a_file_or_a_tier(cause, at_tier):
     assert has_no_failures(ledger, 7)
 
 
-def test_a_transfer_that_is_not_needed_any_more_is_no_failure():
+def test_a_transfer_that_is_no_longer_needed_is_no_failure():
     ledger = make_ledger(10 * PAGE_BYTES)
     outcome = TransferEnd(-errno.ECANCELED, at_tier=True)
 
@@ -132,7 +132,7 @@ def test_a_success_forgives_the_failure_before_it():
     assert ledger.classify(7, 6, TransferEnd(-errno.EIO))[0] is FileOutcome.RETRY
 
 
-def test_failures_are_in_a_row_also_where_generations_begin_anew():
+def test_failures_in_a_row_are_counted_across_the_wrap_of_generations():
     ledger = make_ledger(10 * PAGE_BYTES)
     last = native.generation(native.CONSTANTS["STATE_GENERATION"])
 
@@ -193,7 +193,7 @@ def test_tiers_take_no_more_together_than_there_is_room_for():
     assert capacities == [2 * PAGE_BYTES, 10 * PAGE_BYTES]
 
 
-def test_room_that_is_left_makes_no_tier_larger_that_was_shrunk():
+def test_spare_room_does_not_enlarge_a_shrunk_tier():
     ledger = make_ledger(10 * PAGE_BYTES)
     ledger.admit([0], 5 * PAGE_BYTES)
     ledger.set_limit(0, 8 * PAGE_BYTES)
@@ -207,7 +207,7 @@ def test_room_that_is_left_makes_no_tier_larger_that_was_shrunk():
     assert ledger.account(0).capacity_bytes == 0
 
 
-def test_what_is_being_written_needs_room_and_a_replica_that_is_offered_has_it(
+def test_a_file_being_written_needs_room_and_an_offered_replica_has_it(
     tmp_path,
 ):
     stage = make_stage(tmp_path, [PAGE_BYTES] * 6, capacities=(6 * PAGE_BYTES,))
@@ -222,7 +222,7 @@ def test_what_is_being_written_needs_room_and_a_replica_that_is_offered_has_it(
     assert stage.account(0).free_bytes == 3 * PAGE_BYTES
 
 
-def test_the_tightest_limit_tells_what_is_staged_until_memory_is_read_again(
+def test_the_tightest_limit_bounds_staging_until_memory_is_read_again(
     tmp_path, monkeypatch
 ):
     stage = make_stage(tmp_path, [PAGE_BYTES] * 6, capacities=(1 << 20,))
@@ -248,7 +248,7 @@ def test_footprints_of_many_files_are_those_of_each(sizes):
     assert found.tolist() == [footprint(size) for size in sizes]
 
 
-def test_the_account_of_the_pool_lies_behind_those_of_the_tiers():
+def test_the_account_of_the_pool_follows_those_of_the_tiers():
     table = Table(table_files([PAGE_BYTES] * 3), 1, 0)
     table.set_capacity(0, PAGE_BYTES)
     table.set_capacity(1, 2 * PAGE_BYTES)
@@ -265,7 +265,7 @@ def test_the_account_of_the_pool_lies_behind_those_of_the_tiers():
 
 
 @pytest.mark.parametrize("codec", ["plain", "lz4"])
-def test_nodes_are_told_of_the_room_that_the_table_gives(tmp_path, codec):
+def test_the_announced_capacity_is_that_of_the_table(tmp_path, codec):
     """Else a Placement fills a Tier with Files of which the last find no room."""
     section = TierSection(name="ssd", kind="ssd", path=str(tmp_path), codec=codec)
     settings = TierSettings.of(0, section)

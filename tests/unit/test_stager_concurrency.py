@@ -186,7 +186,7 @@ def test_a_collapsing_origin_stays_near_its_best(beyond: int, noise: float) -> N
     assert origin.rate(25, 40) > 0.9 * beyond / 0.008
 
 
-def test_the_search_comes_down_from_an_origin_that_collapses_later() -> None:
+def test_the_limit_falls_for_an_origin_that_collapses_later() -> None:
     latency = from_then_on(20, bound_by_latency(1000), thrashing(8))
     origin = Origin(latency, noise=0.2)
 
@@ -197,7 +197,7 @@ def test_the_search_comes_down_from_an_origin_that_collapses_later() -> None:
     assert origin.rate(60, 80) > 0.85 * 8 / 0.008
 
 
-def test_the_search_goes_up_with_an_origin_that_serves_more_later() -> None:
+def test_the_limit_rises_for_an_origin_that_serves_more_later() -> None:
     latency = from_then_on(20, thrashing(8), bound_by_latency(1000))
     origin = Origin(latency, noise=0.2)
 
@@ -207,7 +207,7 @@ def test_the_search_goes_up_with_an_origin_that_serves_more_later() -> None:
     assert origin.rate(70, 80) > 0.9 * MOST / 0.008
 
 
-def test_an_origin_that_becomes_slower_as_a_whole_is_not_left() -> None:
+def test_the_limit_stays_for_an_origin_that_becomes_slower_as_a_whole() -> None:
     latency = bound_by_latency(32)
     slower = bound_by_latency(32, copy_s=0.032)
     origin = Origin(from_then_on(20, latency, slower), noise=0.2)
@@ -223,7 +223,7 @@ def mixed(chance: random.Random, _now: float) -> int:
     return int(10 ** (3 + 4 * chance.random()))
 
 
-def test_mixed_sizes_do_not_hide_what_an_origin_gives() -> None:
+def test_mixed_sizes_do_not_hide_the_throughput_of_an_origin() -> None:
     origin = Origin(lambda _n, size, _now: 0.004 + size / 20e6, mixed, noise=0.2)
     link = Origin(bound_by_bandwidth(100e6), mixed, noise=0.2)
 
@@ -234,7 +234,7 @@ def test_mixed_sizes_do_not_hide_what_an_origin_gives() -> None:
     assert max(link.homes_after(20)) <= 32
 
 
-def test_small_files_after_large_ones_are_not_taken_for_a_gain() -> None:
+def test_small_files_after_large_ones_are_not_mistaken_for_a_gain() -> None:
     """The files become small just when the limit is doubled."""
 
     def sizes(_chance: random.Random, _now: float) -> int:
@@ -298,9 +298,7 @@ def test_a_limit_that_was_settled_on_stays_within_a_factor_of_two(
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_where_nothing_is_gained_the_limit_only_comes_down(
-    seed: int, noise: float
-) -> None:
+def test_without_a_gain_the_limit_only_falls(seed: int, noise: float) -> None:
     settled = rate_of_windows(lambda _limit: 100.0, noise, 900, seed)
 
     assert max(settled) <= 1.5 * FIRST
@@ -378,7 +376,7 @@ class FakeEngine:
         self.limit = limit
 
 
-def test_an_agent_has_its_engine_follow_what_is_found() -> None:
+def test_the_engine_of_an_agent_follows_the_found_limit() -> None:
     engine: Any = FakeEngine()
     nothing: Any = None
     staging = Staging(nothing, engine, nothing, nothing, FillConcurrency(None), nothing)
@@ -392,7 +390,7 @@ def test_an_agent_has_its_engine_follow_what_is_found() -> None:
     assert limits[-1] >= MOST - 1
 
 
-def test_what_was_begun_under_another_limit_is_not_counted() -> None:
+def test_transfers_begun_under_another_limit_are_not_counted() -> None:
     fill = FillConcurrency(None)
 
     assert not fill.note(seconds_of_fill(0), 0.0)

@@ -39,7 +39,7 @@ def finish(stage: Stage, files: set[int]) -> None:
             stage.arrive(fetch.file)
 
 
-def test_fill_reads_what_is_owned_and_fetches_the_rest_of_what_is_kept(make):
+def test_fill_reads_owned_files_and_fetches_the_other_kept_ones(make):
     stage = make([60, 60], mode=Mode.REPLICATE, settings=FILL)
     fetched: set[int] = set()
 
@@ -70,7 +70,7 @@ def test_fill_fetches_nothing_while_no_program_runs_here(make):
     assert fetched == set(owned_by(stage, 1))
 
 
-def test_fill_takes_nothing_that_is_not_kept(make):
+def test_fill_copies_only_kept_files(make):
     stage = make([60, 60], settings=FILL)
     fetched: set[int] = set()
 
@@ -81,7 +81,7 @@ def test_fill_takes_nothing_that_is_not_kept(make):
     assert len(stage.replicas.ready_in(0)) == len(owned_by(stage, 0))
 
 
-def test_fill_never_reads_for_another_node_and_comes_back_with_it(make):
+def test_fill_never_reads_for_another_node_and_resumes_when_it_returns(make):
     stage = make([60, 60], mode=Mode.REPLICATE, settings=FILL)
     stage.sources.lost(1)
     fetched: set[int] = set()
@@ -99,7 +99,7 @@ def test_fill_never_reads_for_another_node_and_comes_back_with_it(make):
     assert fetched == set(owned_by(stage, 1))
 
 
-def test_fill_does_not_make_a_third_node_read_what_its_owner_is_to_read(make):
+def test_fill_does_not_make_a_third_node_read_files_of_an_owner(make):
     stage = make([60, 60, 60], mode=Mode.REPLICATE, settings=FILL)
     file = followed_by(stage, 1, 2, 0)
     stage.sources.lost(1)
@@ -118,7 +118,7 @@ def test_fill_does_not_make_a_third_node_read_what_its_owner_is_to_read(make):
 
 
 @pytest.mark.parametrize("cause", [errno.ECONNRESET, errno.ENOENT])
-def test_what_nobody_asked_for_stays_away_when_its_owner_fails(make, cause):
+def test_an_unrequested_file_stays_absent_when_its_owner_fails(make, cause):
     stage = make([60, 60], mode=Mode.REPLICATE, settings=FILL)
     stage.stager.turn()
     while not stage.fetching():
@@ -133,7 +133,7 @@ def test_what_nobody_asked_for_stays_away_when_its_owner_fails(make, cause):
     assert stage.state(file)[0] is ReplicaState.STAGING
 
 
-def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone(make):
+def test_fill_retries_failed_files_once_their_owner_is_known_to_have_left(make):
     stage = make([60, 60, 60], mode=Mode.REPLICATE, settings=FILL)
     stage.stager.turn()
     while not any(peer == 1 for _, _, peer in stage.fetching()):
@@ -149,7 +149,7 @@ def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone
     assert len(stage.replicas.ready_in(0)) == 60
 
 
-def test_large_files_that_are_kept_in_part_are_looked_at_again_with_what_is_fetched():
+def test_partly_kept_large_files_are_visited_again_with_the_fetched_files():
     sizes = np.array([*[PAGE] * 20, *[5 * EXTENT_BYTES] * 3], np.uint64)
     nodes = [Node(f"n{number}", 9 * EXTENT_BYTES) for number in range(2)]
     policy = Policy.cluster(place_sizes(nodes, sizes), 0)
@@ -164,7 +164,7 @@ def test_large_files_that_are_kept_in_part_are_looked_at_again_with_what_is_fetc
     assert lists == [[20, 21, 22], policy.to_fetch.tolist()]
 
 
-def test_files_without_room_are_looked_at_again_once_for_each_file_that_was_packed():
+def test_files_without_room_are_retried_once_for_each_packed_file():
     policy = Policy.cluster(place_sizes([Node("a", 20 * PAGE)], np.full(9, PAGE)), 0)
     looks: list[int] = []
     engine: Any = SimpleNamespace(
@@ -179,7 +179,7 @@ def test_files_without_room_are_looked_at_again_once_for_each_file_that_was_pack
     assert looks == [9, 9]
 
 
-def test_files_that_were_refused_are_looked_at_again_when_fill_has_ended():
+def test_refused_files_are_retried_when_fill_has_ended():
     policy = Policy.cluster(place_sizes([Node("a", 20 * PAGE)], np.full(9, PAGE)), 0)
     looks: list[int] = []
     left = [0]
@@ -194,7 +194,7 @@ def test_files_that_were_refused_are_looked_at_again_when_fill_has_ended():
     assert looks == [9]
 
 
-def test_a_tier_that_stays_full_is_looked_at_less_and_less():
+def test_a_tier_that_stays_full_is_retried_ever_more_rarely():
     policy = Policy.cluster(place_sizes([Node("a", 20 * PAGE)], np.full(9, PAGE)), 0)
     looks: list[int] = []
     engine: Any = SimpleNamespace(

@@ -181,7 +181,7 @@ def push_out(agents: list[Agent], *whom: Agent) -> None:
     until(agents, lambda: all(a.state(SMALL) is ReplicaState.ABSENT for a in whom))
 
 
-def test_a_cold_file_comes_by_way_of_its_owner_and_the_origin_is_read_once(agents):
+def test_a_cold_file_is_fetched_from_its_owner_and_the_origin_is_read_once(agents):
     owner, asker = open_small(agents)
     assert asker.tally("peer_files") == owner.tally("staged_files") == 1
 
@@ -194,7 +194,7 @@ def test_a_cold_file_comes_by_way_of_its_owner_and_the_origin_is_read_once(agent
     assert asker.counters.agent_errors == owner.counters.agent_errors == 0
 
 
-def test_room_comes_back_although_the_server_keeps_descriptors_open(agents):
+def test_space_is_freed_although_the_server_keeps_descriptors_open(agents):
     owner, asker = open_small(agents)
     ino = owner.job.replica(SMALL).stat().st_ino
     assert owner.recognises(ino)
@@ -206,7 +206,7 @@ def test_room_comes_back_although_the_server_keeps_descriptors_open(agents):
     assert owner.counters.agent_errors == 0
 
 
-def test_a_replica_that_leaves_and_comes_back_leaves_nothing_of_the_first(agents):
+def test_a_replica_that_is_evicted_and_restaged_has_nothing_of_the_first(agents):
     owner, asker = open_small(agents)
     first = owner.job.replica(SMALL).stat().st_ino
     push_out(agents, owner, asker)

@@ -42,7 +42,7 @@ def test_a_node_alone_keeps_all_and_reads_the_origin():
     ("mode", "others"),
     [(Mode.PARTITION, Destination.POOL), (Mode.AUTO, Destination.SPARE)],
 )
-def test_what_a_node_of_a_cluster_does_not_keep_passes_through(mode, others):
+def test_files_that_a_node_of_a_cluster_does_not_keep_pass_through(mode, others):
     placement = placed(mode, room_files=300)
 
     policy = Policy.cluster(placement, 1)
@@ -53,7 +53,7 @@ def test_what_a_node_of_a_cluster_does_not_keep_passes_through(mode, others):
     assert policy.uses_pool
 
 
-def test_a_file_that_no_node_has_room_for_goes_nowhere():
+def test_a_file_that_no_node_has_room_for_is_stored_nowhere():
     placement = placed(Mode.PARTITION, room_files=100)
 
     policy = Policy.cluster(placement, 0)
@@ -107,9 +107,7 @@ def cut(mode: Mode, share: float, above_bytes: int = EXTENT_BYTES) -> Placement:
 @pytest.mark.parametrize("above", [EXTENT_BYTES, 4 * EXTENT_BYTES, 1 << 62])
 @pytest.mark.parametrize("share", [0.1, 0.3, 1.0])
 @pytest.mark.parametrize("mode", Mode)
-def test_the_rows_say_of_each_unit_where_it_goes_and_whom_to_ask_first(
-    mode, share, above
-):
+def test_the_rows_hold_destination_and_first_source_of_each_unit(mode, share, above):
     placement = cut(mode, share, above)
     units = placement.units
     for own in range(NODES):
@@ -166,7 +164,7 @@ def test_fill_reads_each_large_file_of_which_the_node_keeps_something():
         assert len(owned)
 
 
-def test_what_is_asked_of_a_large_file_as_one_is_answered_by_its_first_extent():
+def test_queries_for_a_large_file_as_one_use_its_first_extent():
     placement = cut(Mode.AUTO, 0.3)
     policy = Policy.cluster(placement, 2)
     for file in np.flatnonzero(placement.units.is_large).tolist():

@@ -40,7 +40,7 @@ def fetch(stage: Stage, *files: int) -> None:
         stage.arrive(file)
 
 
-def test_a_file_that_is_not_kept_lands_in_the_pool(stage, files):
+def test_a_file_that_is_not_kept_is_stored_in_the_pool(stage, files):
     stage.ask(files[0])
 
     assert stage.fetching() == [(files[0], POOL, 1)]
@@ -62,7 +62,7 @@ def test_the_pool_is_used_by_nodes_of_a_cluster_only(tmp_path):
     assert stage.stager.pool_account == stage.account(POOL)
 
 
-def test_a_replica_that_somebody_removed_is_lost_not_served(stage, files):
+def test_a_removed_replica_is_lost_and_not_served(stage, files):
     fetch(stage, files[0])
     stage.path(files[0], POOL).unlink()
 
@@ -74,7 +74,7 @@ def test_a_replica_that_somebody_removed_is_lost_not_served(stage, files):
     assert (account.used_bytes, account.reserved_bytes) == (0, PAGE)
 
 
-def test_a_replica_that_has_left_meanwhile_is_not_lost_too(stage, files):
+def test_a_replica_that_was_evicted_meanwhile_is_not_lost_too(stage, files):
     fetch(stage, *files[:POOL_FILES])
     stage.engine.asked.append(files[0])
     stage.stager.turn()
@@ -85,7 +85,7 @@ def test_a_replica_that_has_left_meanwhile_is_not_lost_too(stage, files):
     assert stage.account(POOL).used_bytes == (POOL_FILES - 1) * PAGE
 
 
-def test_a_pool_whose_directory_has_vanished_is_used_no_more(stage, files):
+def test_a_pool_whose_directory_has_vanished_is_no_longer_used(stage, files):
     fetch(stage, files[0])
     for path in stage.pool.directory.iterdir():
         path.unlink()
@@ -120,7 +120,7 @@ def test_without_leases_there_is_no_transit(tmp_path, monkeypatch, caplog):
     assert "no leases" in caplog.text
 
 
-def test_in_partition_mode_spare_room_is_not_for_what_others_hold(stage, files):
+def test_in_partition_mode_spare_room_is_not_used_for_files_of_others(stage, files):
     assert stage.placement.mode is Mode.PARTITION
     fetch(stage, *files[:3])
 

@@ -69,7 +69,7 @@ def test_a_root_that_answers_again_is_staged_as_before(make_stage):
     assert len(stage.ordered()) == 4
 
 
-def test_fill_passes_over_a_root_that_does_not_answer_and_comes_back(make_stage):
+def test_fill_skips_a_root_that_does_not_answer_and_returns_to_it(make_stage):
     stage = make_stage(FILL)
     stage.engine.found = FIRST_HANGS
     stage.stager.start()
@@ -104,7 +104,7 @@ def test_files_that_peers_have_are_fetched_although_the_origin_hangs(tmp_path):
 
 @pytest.mark.parametrize("step", [Step.OPEN, Step.CREATE])
 @pytest.mark.parametrize("cause", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_a_file_is_never_given_up_for_what_the_node_lacks(make_stage, cause, step):
+def test_a_file_is_never_given_up_for_lack_of_resources(make_stage, cause, step):
     stage = make_stage()
     stage.ask(0)
 
@@ -136,7 +136,7 @@ def test_the_pauses_between_tries_grow_to_a_bound(make_stage):
     assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
-def test_a_replica_that_comes_into_a_withdrawn_tier_is_not_served(make_stage):
+def test_a_replica_that_arrives_in_a_withdrawn_tier_is_not_served(make_stage):
     stage = make_stage()
     stage.ask(0, 1)
     stage.end(0)
@@ -167,7 +167,7 @@ def test_a_tier_is_withdrawn_at_the_first_error_of_a_transfer(make_stage):
     assert "Input/output error" in stage.stager.losses.take_warnings()[0]
 
 
-def test_nothing_is_looked_for_on_the_event_loop(make_stage, monkeypatch):
+def test_no_replica_is_inspected_on_the_event_loop(make_stage, monkeypatch):
     stage = make_stage()
     stage.ask(0)
     stage.end(0)

@@ -15,7 +15,7 @@ def meter():
     return ProgressMeter()
 
 
-def test_what_is_staged_counts_and_the_rest_may_come(tmp_path, meter):
+def test_staged_files_count_and_the_others_may_follow(tmp_path, meter):
     stage = make_stage(tmp_path, [PAGE, 2 * PAGE, 3 * PAGE], settings=FILL)
     stage.stager.start()
     assert meter.measure(stage.stager) == Progress(0, 0, 3, 6 * PAGE, 6 * PAGE)
@@ -27,7 +27,7 @@ def test_what_is_staged_counts_and_the_rest_may_come(tmp_path, meter):
     assert found.share == pytest.approx(1 / 3)
 
 
-def test_what_has_no_room_does_not_come(tmp_path, meter):
+def test_files_without_room_are_not_expected(tmp_path, meter):
     stage = make_stage(tmp_path, [PAGE] * 10, (4 * PAGE,), FILL)
 
     before = meter.measure(stage.stager)
@@ -39,7 +39,7 @@ def test_what_has_no_room_does_not_come(tmp_path, meter):
     assert meter.measure(stage.stager) == Progress(4, 4 * PAGE, 10, 10 * PAGE, 0)
 
 
-def test_what_has_changed_does_not_come(tmp_path, meter):
+def test_changed_files_are_not_expected(tmp_path, meter):
     stage = make_stage(tmp_path, [PAGE] * 3)
     stage.replicas.change(2, Event.REFUSED, reason=Reason.CHANGED)
 
@@ -63,7 +63,7 @@ def test_a_node_of_several_keeps_its_share(tmp_path, meter):
     assert found.kept_bytes == whole * PAGE + extents * EXTENT_BYTES
 
 
-def test_nothing_to_keep_is_no_share_of_it():
+def test_an_empty_share_has_no_percentage():
     assert Progress().share is None
 
 
@@ -81,7 +81,7 @@ def test_a_rate_is_that_of_the_last_seconds():
     assert rates.left_s("bytes", 0) == 0.0
 
 
-def test_without_a_rate_nobody_knows_how_long_it_takes():
+def test_without_a_rate_the_time_left_is_unknown():
     rates = Rates()
     assert rates.left_s("bytes", 5) is None
 

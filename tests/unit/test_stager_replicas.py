@@ -157,7 +157,7 @@ def test_a_replica_from_a_peer_changes_as_any_other():
         (Event.LOST, Reason.NONE, state_word(ReplicaState.READY), False),
     ],
 )
-def test_programs_that_wait_look_again_after_what_wakes_them(
+def test_waiting_programs_are_woken_by_the_right_events(
     monkeypatch, event, reason, before, wakes
 ):
     memory, woken = Memory(), []
@@ -174,7 +174,7 @@ def test_programs_that_wait_look_again_after_what_wakes_them(
     assert woken == [(2, wakes)]
 
 
-def test_an_event_that_cannot_have_come_changes_nothing():
+def test_an_impossible_event_changes_nothing():
     memory = Memory()
     memory.words[1] = state_word(ReplicaState.STAGING, 1)
 
@@ -184,7 +184,7 @@ def test_an_event_that_cannot_have_come_changes_nothing():
     assert memory.state(1) == (ReplicaState.STAGING, 1, Reason.NONE)
 
 
-def test_a_change_that_meets_another_one_goes_by_what_that_has_left(monkeypatch):
+def test_a_change_that_races_with_another_one_uses_its_result(monkeypatch):
     memory = Memory()
     memory.words[1] = state_word(ReplicaState.READY)
 
@@ -200,12 +200,12 @@ def test_a_change_that_meets_another_one_goes_by_what_that_has_left(monkeypatch)
 
 
 @pytest.mark.parametrize("event", sorted(NATIVE))
-def test_what_becomes_of_transfers_is_for_the_data_plane(event):
+def test_results_of_transfers_are_set_by_the_data_plane_only(event):
     with pytest.raises(AssertionError):
         Memory().replicas.change(1, event)
 
 
-def test_of_many_files_those_are_lost_that_are_ready_in_the_tier():
+def test_of_many_files_only_those_ready_in_the_tier_are_lost():
     memory = Memory()
     memory.words[:] = [
         state_word(ReplicaState.READY, 1, source=Source.PEER),
@@ -237,7 +237,7 @@ def test_a_replica_that_the_data_plane_has_just_removed_is_not_lost_too(monkeypa
     assert memory.replicas.change_ready(np.array([1]), 1) == 0
 
 
-def test_files_whose_reason_has_passed_can_be_asked_for_and_others_cannot():
+def test_only_files_whose_reason_has_passed_can_be_requested():
     memory = Memory(6, bases=(0, 3))
     for file in (1, 4):
         memory.replicas.change(file, Event.REFUSED, reason=Reason.BUSY)
@@ -251,7 +251,7 @@ def test_files_whose_reason_has_passed_can_be_asked_for_and_others_cannot():
     assert memory.replicas.is_absent(2)
 
 
-def test_the_end_leaves_every_file_absent_whatever_its_state():
+def test_the_end_leaves_every_file_absent():
     memory = Memory(len(ReplicaState))
     memory.words[:] = [state_word(state, 1) for state in ReplicaState]
 
@@ -261,7 +261,7 @@ def test_the_end_leaves_every_file_absent_whatever_its_state():
     assert states == {(ReplicaState.ABSENT, 0, Reason.STOPPING)}
 
 
-def test_a_written_file_is_never_due_again_and_nobody_else_is_concerned():
+def test_a_written_file_is_never_due_again_and_others_are_unaffected():
     memory = Memory(4, bases=(0, 2))
 
     memory.replicas.mark_written(0)
@@ -271,7 +271,7 @@ def test_a_written_file_is_never_due_again_and_nobody_else_is_concerned():
     assert memory.replicas.unwritten(np.arange(4)).tolist() == [1, 2, 3]
 
 
-def test_the_arrays_that_others_see_cannot_be_written():
+def test_arrays_visible_to_others_are_read_only():
     memory = Memory()
 
     for array in (memory.replicas.words, memory.marks.marks, memory.marks.roots):

@@ -107,7 +107,7 @@ def kept_bytes(site: Site, file: int) -> int:
     return int(units.spread(SIZES)[mine].sum())
 
 
-def test_files_that_are_kept_whole_and_in_part_are_told_apart(spread):
+def test_files_kept_whole_and_in_part_are_distinguished(spread):
     shares = [make(Policy.cluster(spread, own)).share for own in range(4)]
 
     assert all(1 in share.kept_in_part.tolist() for share in shares)
@@ -118,7 +118,7 @@ def test_files_that_are_kept_whole_and_in_part_are_told_apart(spread):
     assert all(len(share.unplaced) == 0 for share in shares)
 
 
-def test_what_is_kept_in_part_lacks_the_pages_that_are_not_there(site):
+def test_a_partly_kept_file_lacks_its_missing_pages(site):
     wanted = kept_bytes(site, 1)
     for file in (0, 2, 3):
         site.set(file, ReplicaState.READY)
@@ -133,7 +133,7 @@ def test_what_is_kept_in_part_lacks_the_pages_that_are_not_there(site):
     assert site.share.may_come
 
 
-def test_a_file_kept_in_part_lacks_nothing_once_its_part_is_there(site):
+def test_a_partly_kept_file_lacks_nothing_once_its_part_is_staged(site):
     for file in (0, 2, 3):
         site.set(file, ReplicaState.READY)
     site.set(1, ReplicaState.STAGING)
@@ -159,7 +159,7 @@ def test_the_last_page_of_a_file_counts_with_its_own_length():
     assert site.share.lacking == {Reason.NONE: Lack(1, HUGE - 5)}
 
 
-def test_a_part_that_cannot_come_is_lacking_for_its_reason(site):
+def test_a_part_that_cannot_be_staged_is_lacking_for_its_reason(site):
     site.set(1, ReplicaState.ABSENT, Reason.NO_ROOM)
 
     assert site.share.lacking[Reason.NO_ROOM] == Lack(1, kept_bytes(site, 1))
@@ -177,7 +177,7 @@ def test_a_file_that_is_ready_is_not_held_in_part(site):
     assert sum(lack.files for lack in share.lacking.values()) == len(lacking)
 
 
-def test_what_has_no_room_anywhere_is_counted_by_its_extents():
+def test_files_without_room_anywhere_are_counted_by_their_extents():
     nodes = [Node(f"n{number}", 20 * EXTENT_BYTES) for number in range(4)]
     placement = place_sizes(nodes, SIZES)
 
@@ -189,7 +189,7 @@ def test_what_has_no_room_anywhere_is_counted_by_its_extents():
     assert share.left_bytes > 100 * EXTENT_BYTES
 
 
-def test_a_node_alone_keeps_large_files_whole_and_lacks_what_has_not_come():
+def test_a_node_alone_keeps_large_files_whole_and_lacks_the_missing_bytes():
     site = make(Policy.alone(units_of(SIZES, NEVER)))
     assert site.share.kept.tolist() == [0, 1, 2, 3]
     for file in (0, 2):
@@ -234,7 +234,7 @@ def progress(site: Site) -> Progress:
     return ProgressMeter().measure(stager)
 
 
-def test_progress_counts_the_pages_of_what_is_kept_in_part(site):
+def test_progress_counts_the_pages_of_partly_kept_files(site):
     wanted, kept = kept_bytes(site, 1), progress(site).kept_bytes
     site.set(1, ReplicaState.STAGING)
     there = site.fill(1, 0.5)
@@ -248,7 +248,7 @@ def test_progress_counts_the_pages_of_what_is_kept_in_part(site):
     assert progress(site).bytes == wanted
 
 
-def test_what_a_node_alone_has_in_pieces_does_not_become_whole():
+def test_pieces_on_a_node_alone_do_not_become_a_whole_file():
     site = make(Policy.alone(units_of(SIZES, NEVER)))
     site.set(1, ReplicaState.STAGING)
     words = site.replicas.pages.words

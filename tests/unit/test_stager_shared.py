@@ -32,7 +32,7 @@ def make(tmp_path):
     return partial(make_shared, tmp_path)
 
 
-def test_what_this_node_owns_is_copied_from_the_origin_into_its_tier(make):
+def test_files_owned_by_this_node_are_copied_from_the_origin_into_its_tier(make):
     stage = make([60, 60])
     file = owned_by(stage, 0)[0]
 
@@ -44,7 +44,7 @@ def test_what_this_node_owns_is_copied_from_the_origin_into_its_tier(make):
     assert stage.tally("origin_instead_files") == 0
 
 
-def test_what_another_node_owns_is_fetched_from_it_once(make):
+def test_files_owned_by_another_node_are_fetched_from_it_once(make):
     stage = make([60, 60])
     file = owned_by(stage, 1)[0]
 
@@ -55,7 +55,7 @@ def test_what_another_node_owns_is_fetched_from_it_once(make):
     assert stage.engine.orders == []
 
 
-def test_a_fetched_file_that_is_kept_lands_in_a_tier(make):
+def test_a_fetched_file_that_is_kept_is_stored_in_a_tier(make):
     stage = make([60, 60], mode=Mode.REPLICATE)
     file = owned_by(stage, 1)[0]
 
@@ -68,7 +68,7 @@ def test_a_fetched_file_that_is_kept_lands_in_a_tier(make):
     assert (stage.tally("peer_files"), stage.tally("staged_files")) == (1, 0)
 
 
-def test_what_nobody_has_room_for_stays_on_the_origin(make):
+def test_files_without_room_on_any_node_stay_on_the_origin(make):
     stage = make([2, 2], files=(60, PAGE))
     file = int(np.flatnonzero(~stage.placement.placed)[0])
 
@@ -77,7 +77,7 @@ def test_what_nobody_has_room_for_stays_on_the_origin(make):
     assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
 
 
-def test_spare_room_takes_files_of_others_but_never_that_of_the_kept(make):
+def test_files_of_others_use_spare_room_but_never_that_of_kept_files(make):
     stage = make([80, 80], files=(100, PAGE), mode=Mode.AUTO)
     kept = stage.sources.policy.kept
     others = np.flatnonzero(~kept).tolist()
@@ -108,7 +108,7 @@ def test_a_program_that_has_waited_for_one_peer_waits_for_no_other(make, cause):
 
 
 @pytest.mark.parametrize("cause", LINK_ENDS)
-def test_a_link_that_ends_makes_the_next_node_be_asked_at_once(make, cause):
+def test_the_next_node_is_asked_at_once_when_a_link_ends(make, cause):
     stage = make([60, 60, 60])
     file = followed_by(stage, 1, 2, 0)
     stage.ask(file)
@@ -123,7 +123,7 @@ def test_a_link_that_ends_makes_the_next_node_be_asked_at_once(make, cause):
 
 
 @pytest.mark.parametrize(("cause", "step"), LATE_OR_WRONG)
-def test_a_late_or_wrong_answer_sends_the_file_on_and_three_open_the_breaker(
+def test_a_late_or_wrong_answer_redirects_the_file_and_three_open_the_breaker(
     make, cause, step
 ):
     stage = make([60, 60], files=(100, PAGE))
@@ -159,7 +159,7 @@ def test_a_refusal_is_no_failure_and_the_origin_is_read_at_once(make, cause):
     assert stage.state(file)[0] is ReplicaState.READY
 
 
-def test_who_stands_in_for_an_owner_keeps_the_file_if_it_has_room(make):
+def test_a_substitute_for_an_owner_keeps_the_file_if_it_has_room(make):
     stage = make([60, 60])
     file = owned_by(stage, 1)[0]
     stage.ask(file)
@@ -174,7 +174,7 @@ def test_who_stands_in_for_an_owner_keeps_the_file_if_it_has_room(make):
     assert stage.account(0).used_bytes == PAGE
 
 
-def test_a_large_file_that_its_owner_is_still_reading_is_asked_for_again(make):
+def test_a_large_file_that_its_owner_is_still_reading_is_requested_again(make):
     stage = make([2000, 2000], mode=Mode.REPLICATE, files=(4, 2 << 20))
     file = owned_by(stage, 1)[0]
     stage.ask(file)
@@ -192,7 +192,7 @@ def test_a_large_file_that_its_owner_is_still_reading_is_asked_for_again(make):
     ("step", "cause"),
     [(Step.ORDER, errno.ESTALE), (Step.PUBLISH, errno.ESTALE)],
 )
-def test_a_file_that_is_written_while_it_comes_is_not_served(make, step, cause):
+def test_a_file_that_is_written_while_it_is_fetched_is_not_served(make, step, cause):
     stage = make([60, 60])
     file = owned_by(stage, 1)[0]
     stage.ask(file)
@@ -206,7 +206,7 @@ def test_a_file_that_is_written_while_it_comes_is_not_served(make, step, cause):
     assert stage.sources.events(1).failures == 0
 
 
-def test_a_full_tier_under_a_fetch_is_a_matter_of_this_node(make):
+def test_a_full_tier_under_a_fetch_is_no_failure_of_the_peer(make):
     stage = make([60, 60], mode=Mode.REPLICATE)
     file = owned_by(stage, 1)[0]
     stage.ask(file)
@@ -229,7 +229,7 @@ def test_the_first_failure_of_the_pool_withdraws_it(make):
     assert stage.counters.tiers_lost == 1
 
 
-def test_a_file_that_the_receiver_does_not_take_can_be_asked_for_again(make):
+def test_a_file_that_the_receiver_rejects_can_be_requested_again(make):
     stage = make([60, 60])
     files = owned_by(stage, 1)[:4]
     stage.receiver.room = 1
@@ -243,7 +243,7 @@ def test_a_file_that_the_receiver_does_not_take_can_be_asked_for_again(make):
     assert [file for file, _, _ in stage.fetching()] == files
 
 
-def test_fetches_that_go_on_and_are_not_taken_are_given_again(make):
+def test_redirected_fetches_that_are_rejected_are_submitted_again(make):
     stage = make([60, 60, 60])
     file = followed_by(stage, 1, 2, 0)
     stage.ask(file)
@@ -261,7 +261,7 @@ def test_fetches_that_go_on_and_are_not_taken_are_given_again(make):
 # -- alone before, and the end --------------------------------------------------
 
 
-def test_a_node_that_joins_late_looks_again_at_what_had_no_room(tmp_path):
+def test_a_node_that_joins_late_causes_a_retry_of_files_without_room(tmp_path):
     stage = make_stage(tmp_path, [PAGE] * 20, (4 * PAGE,))
     stage.ask(*range(8))
     for file in range(4):
@@ -277,7 +277,7 @@ def test_a_node_that_joins_late_looks_again_at_what_had_no_room(tmp_path):
         stage.join(place(20, [4 * PAGE, 20 * PAGE]), 0)
 
 
-def test_a_node_that_joins_looks_again_at_what_others_hold_in_part(tmp_path):
+def test_a_node_that_joins_causes_a_retry_of_files_that_others_hold_in_part(tmp_path):
     stage = make_stage(tmp_path, [8 * EXTENT_BYTES], (EXTENT_BYTES,))
     stage.ask(0)
     assert stage.state(0)[2] is Reason.NO_ROOM
@@ -299,7 +299,7 @@ def test_transfers_that_run_while_a_node_joins_end_as_they_began(tmp_path):
     assert stage.replicas.ready_in(0).tolist() == list(range(6))
 
 
-def test_replicas_of_an_earlier_job_come_before_any_source(make, tmp_path):
+def test_replicas_of_an_earlier_job_take_precedence_over_any_source(make, tmp_path):
     stage = make_stage(tmp_path / "other", [PAGE] * 20, (20 * PAGE,))
     for file in range(20):
         assert stage.stager.offer(file, 0)
@@ -315,7 +315,7 @@ def test_replicas_of_an_earlier_job_come_before_any_source(make, tmp_path):
     assert stage.fetching() == [(file, POOL, 1)]
 
 
-def test_an_earlier_job_gives_way_by_whole_pages_and_no_more(tmp_path):
+def test_replicas_of_an_earlier_job_are_dropped_by_whole_pages_and_no_more(tmp_path):
     stage = make_stage(tmp_path, [1] * 30, (20 * PAGE,))
     placement = place(30, [20 * PAGE] * 2)
     kept = placement.kept(0)
@@ -330,7 +330,7 @@ def test_an_earlier_job_gives_way_by_whole_pages_and_no_more(tmp_path):
     assert np.count_nonzero(stage.stager.unverified >= 0) == room_left
 
 
-def test_an_earlier_job_gives_way_to_what_this_one_is_to_keep(tmp_path):
+def test_replicas_of_an_earlier_job_are_dropped_for_files_to_keep(tmp_path):
     stage = make_stage(tmp_path, [PAGE] * 40, (20 * PAGE,))
     placement = place(40, [20 * PAGE] * 2)
     kept = placement.kept(0)
@@ -352,7 +352,7 @@ def test_an_earlier_job_gives_way_to_what_this_one_is_to_keep(tmp_path):
     assert states == [ReplicaState.STAGING] * len(states)
 
 
-def test_a_large_file_that_this_node_is_to_keep_in_part_gives_way(tmp_path):
+def test_a_whole_replica_of_a_large_file_to_keep_in_part_is_dropped(tmp_path):
     sizes = [2 * EXTENT_BYTES, *[PAGE] * 40]
     room = 2 * EXTENT_BYTES + 5 * PAGE
     nodes = [Node(name, room) for name in ("n0", "n1")]
@@ -368,7 +368,7 @@ def test_a_large_file_that_this_node_is_to_keep_in_part_gives_way(tmp_path):
     assert not stage.path(0, 0).exists()
 
 
-def test_an_order_that_the_engine_does_not_take_is_given_again(make):
+def test_an_order_that_the_engine_rejects_is_submitted_again(make):
     stage = make([60, 60, 60])
     file = followed_by(stage, 1, 2, 0)
     stage.ask(file)
@@ -382,7 +382,7 @@ def test_an_order_that_the_engine_does_not_take_is_given_again(make):
     assert [order.file for order in stage.engine.orders] == [file]
 
 
-def test_an_order_that_nobody_has_begun_ends_with_the_stop(make):
+def test_an_order_that_has_not_begun_ends_with_the_stop(make):
     stage = make([60, 60, 60])
     file = followed_by(stage, 1, 2, 0)
     stage.ask(file)
@@ -409,7 +409,7 @@ def test_a_fetch_that_waits_for_its_next_source_ends_with_the_stop(make):
     assert stage.stager.in_flight == 0
 
 
-def test_a_fetch_that_fails_while_the_agent_ends_is_not_sent_on(make):
+def test_a_fetch_that_fails_while_the_agent_ends_is_not_redirected(make):
     stage = make([60, 60])
     file = owned_by(stage, 1)[0]
     stage.ask(file)

@@ -64,7 +64,7 @@ def test_requests_flow_towards_the_owner_whatever_each_node_sees(file, views, tr
         assert asked == (possible[0] if possible else None)
 
 
-def test_what_a_node_keeps_and_owns_is_what_the_placement_says(clock):
+def test_kept_and_owned_files_of_a_node_match_the_placement(clock):
     placement = place(COUNT, [120 * 4096] * NODES, Mode.AUTO)
     sources = make_sources(2, clock, placement)
 
@@ -86,7 +86,7 @@ def test_a_peer_is_asked_only_when_there_is_a_connection(clock):
     assert (before, sources.source(file)) == (None, 3)
 
 
-def test_failures_in_a_row_open_the_breaker_once_and_others_are_to_be_told(clock):
+def test_failures_in_a_row_open_the_breaker_once_and_are_to_be_announced(clock):
     sources = make_sources(0, clock)
 
     for _ in range(FAILURES_MAX + 5):
@@ -121,7 +121,7 @@ def test_complaints_about_a_peer_on_trial_do_not_count(clock):
     assert sources.usable(3)
 
 
-def test_one_connection_that_ends_is_one_failure_whoever_tells_of_it(clock):
+def test_one_ended_connection_is_one_failure_however_often_it_is_reported(clock):
     sources = make_sources(0, clock)
 
     for _ in range(20):
@@ -190,7 +190,7 @@ def test_a_node_that_leaves_in_order_is_no_failure(clock):
     assert (sources.events(3).failures, sources.events(3).opened) == (0, 0)
 
 
-def test_the_data_plane_is_told_who_may_be_asked_and_who_is_known_to_have_gone(clock):
+def test_the_data_plane_is_notified_of_usable_and_of_departed_peers(clock):
     notes = PeerNotes()
     sources = make_sources(0, clock, notes=notes)
     told = [notes.told[3]]
@@ -207,7 +207,7 @@ def test_the_data_plane_is_told_who_may_be_asked_and_who_is_known_to_have_gone(c
     assert told == [usable, away, gone, away, usable, usable, gone]
 
 
-def test_each_change_of_what_peers_can_give_is_news(clock):
+def test_each_change_of_available_peers_is_news(clock):
     sources = make_sources(0, clock, alive=())
     assert sources.due(3)
     heard = [sources.news]

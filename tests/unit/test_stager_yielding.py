@@ -153,7 +153,9 @@ def test_on_one_link_programs_wait_little_longer_than_without_fill(
 
 
 @pytest.mark.parametrize("readers", [4, 8, 16])
-def test_a_thrashing_origin_gives_more_in_all_when_fill_yields(readers: int) -> None:
+def test_a_thrashing_origin_delivers_more_in_total_when_fill_yields(
+    readers: int,
+) -> None:
     without = Origin(thrashing(8), some(readers), found=8, yields=False)
     origin = Origin(thrashing(8), some(readers), found=8)
 
@@ -163,7 +165,7 @@ def test_a_thrashing_origin_gives_more_in_all_when_fill_yields(readers: int) -> 
     assert origin.rate(5, 20) > 1.25 * without.rate(5, 20)
 
 
-def test_more_readers_are_not_taken_for_fill_that_disturbs() -> None:
+def test_more_readers_are_not_mistaken_for_disturbing_fill() -> None:
     """Each of twelve waits six times as long as one of two, fill or not."""
     origin = Origin(bound_by_latency(2), lambda now: 2 if now < 10 else 12, found=4)
 
@@ -173,7 +175,7 @@ def test_more_readers_are_not_taken_for_fill_that_disturbs() -> None:
     assert len(late) > 100
 
 
-def test_fill_comes_back_when_programs_wait_no_longer() -> None:
+def test_fill_resumes_when_programs_no_longer_wait() -> None:
     origin = Origin(
         bound_by_bandwidth(100e6), lambda now: 4 if now < 10 else 0, found=8
     )
@@ -198,7 +200,7 @@ def test_sizes_alone_are_no_reason_to_yield() -> None:
     assert len(origin.fills) > 0.95 * len(free.fills)
 
 
-def test_larger_files_take_longer_and_fill_goes_on() -> None:
+def test_larger_files_take_longer_and_fill_continues() -> None:
     small = Waits.of([(1000, 0.001)] * DEMANDS)
     large = Waits.of([(100_000, 0.1)] * DEMANDS)
 
@@ -238,7 +240,7 @@ def test_an_agent_has_fill_yield_in_its_engine() -> None:
     assert set(beside[4:]) == {2, 3, 4}
 
 
-def test_the_time_without_fill_is_taken_once_it_is_steady() -> None:
+def test_the_time_without_fill_is_measured_once_it_is_steady() -> None:
     """A parallel file system goes on reading ahead for files that nobody reads."""
     yielding = Yielding()
 
@@ -259,7 +261,7 @@ measured = st.builds(
 
 
 @given(st.lists(st.tuples(measured, st.integers(1, MOST)), max_size=300))
-def test_fill_never_rests_for_long_without_looking_again(
+def test_fill_never_rests_for_long_without_trying_again(
     seen: list[tuple[Waits, int]],
 ) -> None:
     yielding, rests = Yielding(), 0
@@ -289,7 +291,7 @@ def test_other_nodes_are_asked_to_yield_only_while_programs_wait_too_long() -> N
     assert first.asked == MOST
 
 
-def test_fill_does_what_other_nodes_permit_and_finds_out_nothing_meanwhile() -> None:
+def test_fill_obeys_other_nodes_and_learns_nothing_meanwhile() -> None:
     class Quiet(FakeEngine):
         """No program waits, and the origin gives more and more."""
 
@@ -342,7 +344,7 @@ def test_where_a_file_system_reads_far_ahead_the_mean_of_many_chunks_counts() ->
 
 
 @pytest.mark.parametrize(("files", "beside"), [(1900, 4), (1300, 0)])
-def test_fill_goes_on_where_it_brings_more_than_programs_lose(
+def test_fill_continues_where_it_gains_more_than_programs_lose(
     files: int, beside: int
 ) -> None:
     """Each file that they wait for takes twice as long in both cases."""

@@ -30,7 +30,7 @@ from monarch.records.stores.address import (
         ("REDIS://h/a%20b", (("h", 6379),), "a b", {}),
     ],
 )
-def test_an_address_says_where_a_store_is(text, hosts, path, more) -> None:
+def test_an_address_locates_a_store(text, hosts, path, more) -> None:
     address = StoreAddress.parse(text)
 
     assert (address.hosts, address.path) == (hosts, path)
@@ -70,7 +70,7 @@ def secret(folder: Path, mode: int = 0o600) -> Path:
     return file
 
 
-def test_a_password_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:
+def test_a_password_is_read_from_a_file_or_the_environment(tmp_path: Path) -> None:
     plain = StoreAddress.parse("redis://h")
     named = StoreAddress.parse(f"redis://me@h?password_file={secret(tmp_path)}")
     environ = {PASSWORD: "other", USER: "you"}
@@ -100,7 +100,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> No
         login_of(StoreAddress.parse("redis://h"), {PASSWORD_FILE: str(file)})
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordsError, match=f"{tmp_path}/no.*No such file"):
         login_of(StoreAddress.parse("redis://h"), {PASSWORD_FILE: f"{tmp_path}/no"})
 

@@ -119,7 +119,7 @@ def test_a_password_is_sent_where_the_cluster_wants_one() -> None:
     assert "secret" not in repr(exchange)
 
 
-def test_what_the_cluster_refuses_is_told() -> None:
+def test_a_refusal_of_the_cluster_is_reported() -> None:
     unnamed, wrong = CqlExchange(STATEMENT), CqlExchange("SELECT", user="u")
     hear(unnamed, [frame(0, AUTHENTICATE, string(b"x"))])
     hear(wrong, [error(0, 0x0100, b"Provided username u and/or password incorrect")])
@@ -155,7 +155,7 @@ def test_a_reply_cut_at_any_byte_is_the_same() -> None:
     st.lists(st.integers(0, 3 * len(BLOB)), max_size=10),
     st.booleans(),
 )
-def test_rows_come_in_any_order_and_land_in_their_places(
+def test_rows_arrive_in_any_order_and_fill_their_places(
     order: list[int], cuts: list[int], described: bool
 ) -> None:
     values = [b"one", b"", BLOB, b"x" * 9000, b"five", BLOB[:70_000]]
@@ -230,7 +230,7 @@ def test_a_statement_that_was_forgotten_is_prepared_again() -> None:
 
 
 @pytest.mark.parametrize("heard_before", [0, 9, 25, 50_000, len(BLOB)])
-def test_a_late_row_goes_nowhere_once_its_place_was_given_up(heard_before: int) -> None:
+def test_a_late_row_is_discarded_once_its_place_was_given_up(heard_before: int) -> None:
     exchange, places, streams = asked([BLOB, b"next"])
     stream = row(streams[0], BLOB) + row(streams[1], b"next")
     hear(exchange, [stream[:heard_before]])
@@ -258,7 +258,7 @@ def test_a_late_row_goes_nowhere_once_its_place_was_given_up(heard_before: int) 
         frame(0, 0x55, b""),
     ],
 )
-def test_what_is_no_reply_ends_the_conversation(stream: bytes) -> None:
+def test_an_invalid_reply_ends_the_conversation(stream: bytes) -> None:
     exchange, places, _ = asked([b"abc"])
 
     with pytest.raises(ExchangeError):
@@ -266,7 +266,7 @@ def test_what_is_no_reply_ends_the_conversation(stream: bytes) -> None:
     places.check_guards()
 
 
-def test_events_that_nobody_has_asked_for_are_passed_over() -> None:
+def test_unrequested_events_are_ignored() -> None:
     exchange, _, streams = asked([b"abc"])
 
     heard = hear(exchange, [frame(-1, 0x0C, b"event") + row(streams[0], b"abc")])

@@ -104,7 +104,7 @@ def fetching_from(
         fetcher.close()
 
 
-def test_all_values_come_in_the_order_of_requests() -> None:
+def test_all_values_arrive_in_the_order_of_requests() -> None:
     values = values_of(2000)
     with (
         FakeRedis(values).served() as server,
@@ -122,7 +122,7 @@ def test_all_values_come_in_the_order_of_requests() -> None:
         assert fetcher.counts.retries == 0
 
 
-def test_requests_leave_in_order_on_one_connection() -> None:
+def test_requests_are_sent_in_order_on_one_connection() -> None:
     values = values_of(500)
     way = Servers([FakeRedis(values)], connections_max=1)
     with way.servers[0].served() as server, fetching_from(way) as (_, fetch):
@@ -145,7 +145,7 @@ def test_a_long_way_is_filled_by_the_window() -> None:
         assert 32 < fetcher.counts.most_in_flight <= 256
 
 
-def test_values_without_a_place_are_given_to_the_caller() -> None:
+def test_values_without_a_place_are_returned_to_the_caller() -> None:
     values = values_of(3)
     ended: queue.SimpleQueue[Fetch] = queue.SimpleQueue()
 
@@ -235,7 +235,7 @@ def test_a_fault_of_the_thread_ends_all_requests(
             assert len(fetch(values)) == 20
 
 
-def test_a_reply_that_does_not_come_is_asked_for_elsewhere(
+def test_a_missing_reply_is_requested_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetching, "CONNECT_S", 0.3)
@@ -304,7 +304,7 @@ def test_a_wrong_password_ends_all_requests_with_what_to_set() -> None:
 
 
 @pytest.mark.parametrize("word", [b"MOVED", b"ASK"])
-def test_a_moved_value_is_asked_for_where_it_is(word: bytes) -> None:
+def test_a_moved_value_is_requested_from_its_new_server(word: bytes) -> None:
     values = values_of(30)
     with FakeRedis(values).served() as new:
         line = b"-%b 7 127.0.0.1:%d\r\n" % (word, new.port)
@@ -316,7 +316,7 @@ def test_a_moved_value_is_asked_for_where_it_is(word: bytes) -> None:
             assert new.asking == (30 if word == b"ASK" else 0)
 
 
-def test_a_dead_server_is_told_with_its_address() -> None:
+def test_a_dead_server_is_reported_with_its_address() -> None:
     values = values_of(2)
     with FakeRedis(values).served() as server:
         port = server.port
@@ -348,7 +348,7 @@ def test_closing_ends_the_thread_with_requests_in_flight() -> None:
         assert time.monotonic() - began_s < 2
 
 
-def test_few_late_requests_get_a_twin_and_whichever_comes_first_counts() -> None:
+def test_few_late_requests_get_a_twin_and_the_first_reply_counts() -> None:
     values = values_of(3000, 20_000)
     late = Act(late_s=0.6)
 
@@ -368,7 +368,7 @@ def test_few_late_requests_get_a_twin_and_whichever_comes_first_counts() -> None
     assert asked == len(values) + fetcher.hedges
 
 
-def test_a_twin_of_a_request_whose_connection_is_lost_goes_on() -> None:
+def test_a_twin_of_a_request_whose_connection_is_lost_continues() -> None:
     values = values_of(400)
     held: list[int] = []
 
@@ -387,7 +387,7 @@ def test_a_twin_of_a_request_whose_connection_is_lost_goes_on() -> None:
 
 
 @pytest.mark.parametrize("line", [b"-MOVED\r\n", b"-MOVED x\r\n", b"-MOVED 5 h:\r\n"])
-def test_a_redirection_that_is_none_fails_its_request_alone(line: bytes) -> None:
+def test_an_invalid_redirection_fails_its_request_alone(line: bytes) -> None:
     values = values_of(20)
     strange = FakeRedis(
         values, act=lambda serial, key: Act(line=line) if key == b"key7" else None

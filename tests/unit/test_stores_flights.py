@@ -110,7 +110,7 @@ def test_few_requests_get_a_twin_and_none_gets_two() -> None:
     assert flights.to_be_hedged(0.2, median_s, 100 * requests) == []
 
 
-def test_all_are_given_back_once_after_a_fault() -> None:
+def test_all_requests_are_returned_once_after_a_fault() -> None:
     flights, fetches, [_, second] = flown(3)
     flights.add_twin(9, 2, second, 0.1)
 

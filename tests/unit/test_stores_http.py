@@ -58,7 +58,7 @@ def test_requests_quote_the_key_and_name_the_range_and_the_version() -> None:
         part.request(1, Wanted(b"l"), None)
 
 
-def test_what_signs_sees_path_and_headers() -> None:
+def test_the_signer_receives_path_and_headers() -> None:
     seen = []
 
     def sign(path: str, headers: Mapping[str, str]) -> Mapping[str, str]:
@@ -128,7 +128,7 @@ def test_bodies_without_a_place_are_kept() -> None:
         assert exchange.loose == {4: bytearray(BODY)}
 
 
-def test_a_range_is_the_one_that_was_asked_for() -> None:
+def test_only_the_requested_range_is_accepted() -> None:
     part = Wanted(b"k", 10, 5, whole=False)
     good = reply(b"206 Partial Content", b"hello", Content_Range="bytes 10-14/99")
     other = reply(b"206 Partial Content", b"hello", Content_Range="bytes 0-4/99")
@@ -183,7 +183,7 @@ def test_another_length_is_another_object(body: bytes) -> None:
         (b"400 Bad Request", b"ExpiredToken", Fault.REFUSED),
     ],
 )
-def test_an_error_is_told_with_the_words_of_the_store(
+def test_an_error_is_reported_with_the_message_of_the_store(
     status: bytes, code: bytes, fault: Fault
 ) -> None:
     body = XML % code if code else b""
@@ -199,7 +199,7 @@ def test_an_error_is_told_with_the_words_of_the_store(
         places.check_guards()
 
 
-def test_a_pause_or_another_place_is_told_with_the_error() -> None:
+def test_a_pause_or_another_location_is_reported_with_the_error() -> None:
     busy = play(reply(b"503 X", b"", Retry_After="7"), Wanted(b"k"), 5, [])[2]
     moved = play(reply(b"307 X", b"", Location="http://b.host/k"), Wanted(b"k"), 5, [])[
         2
@@ -217,7 +217,7 @@ def test_a_long_error_is_not_kept_whole() -> None:
 
 
 @pytest.mark.parametrize("heard_before", [0, 10, 60, 100_000])
-def test_a_late_body_goes_nowhere_once_its_place_was_given_up(
+def test_a_late_body_is_discarded_once_its_place_was_given_up(
     heard_before: int,
 ) -> None:
     stream = reply(b"200 OK", BODY)
@@ -248,12 +248,12 @@ def test_a_late_body_goes_nowhere_once_its_place_was_given_up(
         b"x" * 40_000,
     ],
 )
-def test_what_is_no_reply_ends_the_conversation(stream: bytes) -> None:
+def test_an_invalid_reply_ends_the_conversation(stream: bytes) -> None:
     with pytest.raises(ExchangeError):
         play(stream, Wanted(b"k"), 5, [])
 
 
-def test_a_reply_that_nobody_has_asked_for_ends_the_conversation() -> None:
+def test_an_unrequested_reply_ends_the_conversation() -> None:
     with pytest.raises(ExchangeError, match="unexpected reply"):
         hear(HttpExchange("h"), [reply(b"200 OK", b"x")])
 

@@ -51,7 +51,7 @@ def seen(index: KeyIndex) -> list[tuple[object, ...]]:
 
 
 @given(KEYS)
-def test_keys_come_back_as_they_were_given(keys: list[bytes]) -> None:
+def test_keys_are_returned_unchanged(keys: list[bytes]) -> None:
     index = KeyIndex.of("redis://h/0", keys)
 
     assert [*index.keys()] == keys
@@ -61,7 +61,7 @@ def test_keys_come_back_as_they_were_given(keys: list[bytes]) -> None:
 
 
 @given(KEYS, st.data())
-def test_a_selection_says_the_same_of_its_records(
+def test_a_selection_keeps_the_details_of_its_records(
     keys: list[bytes], data: st.DataObject
 ) -> None:
     index = full(keys)
@@ -75,7 +75,7 @@ def test_a_selection_says_the_same_of_its_records(
 
 
 @pytest.mark.parametrize("count", [0, 1, 50])
-def test_an_index_is_the_same_from_its_file(tmp_path: Path, count: int) -> None:
+def test_an_index_survives_a_round_trip_by_its_file(tmp_path: Path, count: int) -> None:
     index = full([b"key%d" % number for number in range(count)])
     index.save(tmp_path / "keys")
 

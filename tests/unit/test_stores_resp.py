@@ -99,7 +99,7 @@ def test_values_without_a_place_are_kept_by_number() -> None:
         (b"-", Fault.REFUSED, ""),
     ],
 )
-def test_an_error_is_told_with_what_follows_from_it(
+def test_an_error_is_reported_with_its_kind_and_target(
     line: bytes, fault: Fault, target: str
 ) -> None:
     exchange, places = asked([b"abc", b"def"])
@@ -113,7 +113,7 @@ def test_an_error_is_told_with_what_follows_from_it(
     assert bytes(places.of(1)) == b"def"
 
 
-def test_a_key_that_is_not_there_fails_alone() -> None:
+def test_a_missing_key_fails_alone() -> None:
     exchange, _ = asked([b"abc", b"def"])
 
     heard = hear(exchange, [reply(None) + reply(b"def")])
@@ -138,7 +138,7 @@ def test_a_value_of_another_length_is_not_the_indexed_one(value: bytes) -> None:
 
 
 @pytest.mark.parametrize("heard_before", [0, 4, 50_000, LARGE + 8])
-def test_a_late_value_goes_nowhere_once_its_place_was_given_up(
+def test_a_late_value_is_discarded_once_its_place_was_given_up(
     heard_before: int,
 ) -> None:
     exchange, places = asked([VALUES[3], b"next"])
@@ -170,7 +170,7 @@ def test_a_greeting_names_user_and_database_and_is_answered_first() -> None:
     assert RespExchange(password="p").greeting() == command(b"AUTH", b"p")
 
 
-def test_a_refused_greeting_is_told() -> None:
+def test_a_refused_greeting_is_reported() -> None:
     exchange = RespExchange(password="wrong")
 
     hear(exchange, [b"-WRONGPASS invalid username-password pair\r\n"])
@@ -202,7 +202,7 @@ def test_a_request_to_the_target_of_ask_is_preceded_by_asking() -> None:
         b"x" * 40_000,
     ],
 )
-def test_what_is_no_reply_ends_the_conversation(stream: bytes) -> None:
+def test_an_invalid_reply_ends_the_conversation(stream: bytes) -> None:
     exchange, places = asked([b"abc"])
 
     with pytest.raises(ExchangeError):
@@ -210,7 +210,7 @@ def test_what_is_no_reply_ends_the_conversation(stream: bytes) -> None:
     places.check_guards()
 
 
-def test_a_reply_that_nobody_has_asked_for_ends_the_conversation() -> None:
+def test_an_unrequested_reply_ends_the_conversation() -> None:
     with pytest.raises(ExchangeError, match="unexpected reply"):
         hear(RespExchange(), [reply(b"x")])
 

@@ -128,7 +128,7 @@ def test_a_link_with_a_short_queue_is_filled_with_few_drops(
     assert played.dropped <= 0.05 * played.requests
 
 
-def test_requests_leave_evenly_over_a_round_trip_once_that_is_known() -> None:
+def test_requests_are_spread_over_a_round_trip_once_that_is_known() -> None:
     window = Window(100, 100, NO_LIMIT)
     assert window.pace(0.0) >= 100
     window.sent(100)
@@ -179,7 +179,7 @@ def test_a_near_store_gets_its_whole_window(delay_s: float) -> None:
     assert window.size == 256
 
 
-def test_a_store_that_is_overloaded_is_asked_less_once_in_a_round_trip() -> None:
+def test_the_window_of_an_overloaded_store_shrinks_once_in_a_round_trip() -> None:
     window = Window(64, 1088, NO_LIMIT)
     play(Network(0.1, 1e12), window, 2.0)
     before = window.size
@@ -205,7 +205,7 @@ def test_a_window_recovers_from_a_loss() -> None:
     assert window.size == 128
 
 
-def test_bytes_limit_what_is_in_flight_but_for_one_request() -> None:
+def test_bytes_in_flight_are_limited_but_for_one_request() -> None:
     window = Window(64, 1088, 10 * BYTES)
 
     assert window.allows(9, 9 * BYTES, BYTES)
@@ -214,7 +214,7 @@ def test_bytes_limit_what_is_in_flight_but_for_one_request() -> None:
     assert not window.allows(64, 0, 1)
 
 
-def test_a_window_that_nobody_fills_does_not_grow() -> None:
+def test_an_unfilled_window_does_not_grow() -> None:
     window = Window(8, 1000, NO_LIMIT)
 
     for number in range(500):

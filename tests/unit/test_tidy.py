@@ -92,7 +92,7 @@ def modules() -> dict[str, Path]:
     return {module_name(path): path for path in files("*.py", under="monarch")}
 
 
-def test_each_module_stands_in_the_layer_table(modules: dict[str, Path]) -> None:
+def test_each_module_is_in_the_layer_table(modules: dict[str, Path]) -> None:
     strangers = [f"{path}" for name, path in modules.items() if layer(name) < 0]
 
     # The folder peers/ itself belongs to no layer; its modules do.

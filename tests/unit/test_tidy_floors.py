@@ -98,7 +98,7 @@ def test_few_calls_up_are_registered() -> None:
     assert len(found) <= CALLS_UP_MAX, found
 
 
-def test_nothing_but_its_own_folder_knows_what_an_engine_is_made_of() -> None:
+def test_the_struct_of_an_engine_is_private_to_its_folder() -> None:
     wrong = [
         str(path)
         for path in native_c()

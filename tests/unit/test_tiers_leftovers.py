@@ -82,7 +82,7 @@ def test_a_directory_without_a_lock_stays_only_while_it_is_young(home):
     assert [path.name for path in collect(home, time.time())] == ["old.n"]
 
 
-def test_what_a_killed_collector_has_left_is_removed(home):
+def test_leftovers_of_a_killed_collector_are_removed(home):
     job(home, "dead-0123456789ab", "catalog", age_s=0)
 
     collect(home, time.time())
@@ -90,7 +90,7 @@ def test_what_a_killed_collector_has_left_is_removed(home):
     assert names(home) == []
 
 
-def test_what_a_killed_collector_has_left_is_removed_from_any_directory(tmp_path):
+def test_leftovers_of_a_killed_collector_are_removed_from_any_directory(tmp_path):
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     doomed = job(home, "dead-0123456789ab", "catalog", age_s=0)
@@ -110,7 +110,7 @@ def test_links_and_homes_of_others_are_left_alone(home, tmp_path):
     assert collect(home, time.time()) == []
 
 
-def test_in_a_directory_that_others_use_too_only_run_directories_are_collected(
+def test_only_run_directories_are_collected_in_a_shared_directory(
     tmp_path,
 ):
     home = tmp_path / "home"
@@ -149,7 +149,7 @@ def test_retained_replicas_are_claimed_by_one_job_with_all_else_removed(home):
     assert claim(loser, home, "d") is None
 
 
-def test_a_later_retained_tier_takes_the_place_of_an_earlier_one(home):
+def test_a_later_retained_tier_replaces_an_earlier_one(home):
     retain_directory(job(home, "first", OTHER), home, "d", manifest())
     retain_directory(job(home, "second", NAME), home, "d", manifest())
 
@@ -198,6 +198,6 @@ def test_retained_tiers_are_collected_when_they_have_expired(home):
     assert names(home) == ["retained-long"]
 
 
-def test_namespaces_meet_whatever_the_order_of_their_roots():
+def test_a_namespace_does_not_depend_on_the_order_of_its_roots():
     assert namespace_digest([b"/a", b"/b"]) == namespace_digest([b"/b", b"/a"])
     assert namespace_digest([b"/a", b"/b"]) != namespace_digest([b"/a/b"])

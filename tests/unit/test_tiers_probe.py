@@ -37,7 +37,7 @@ def test_a_tier_that_works_is_probed_over_and_over_and_nothing_is_left(
         assert list(directory.iterdir()) == []
 
 
-def test_bytes_that_come_back_changed_are_a_fault(
+def test_bytes_read_back_changed_are_a_fault(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def preadv(fd: int, into: list[memoryview], at: int) -> int:
@@ -61,7 +61,7 @@ def test_a_tier_that_is_full_works(
         assert fault_of(one.run) == ""
 
 
-def test_what_is_found_of_a_replica(directory: Path) -> None:
+def test_inspection_reports_the_state_of_a_replica(directory: Path) -> None:
     (directory / "whole").write_bytes(b"12345")
     (directory / "cut").write_bytes(b"1234")
 
@@ -95,7 +95,7 @@ def test_a_step_that_hangs_is_not_waited_for() -> None:
     hanging.set()
 
 
-def test_a_loop_that_stood_still_takes_no_tier_for_a_hanging_one() -> None:
+def test_a_suspended_loop_does_not_report_a_hung_tier() -> None:
     """As if the agent had been stopped while a probe was under way."""
     began = threading.Event()
 

@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "job.node"
 
 
-def test_it_takes_what_it_is_given_or_one_part_of_what_is_free(run):
+def test_the_pool_takes_its_configured_size_or_a_part_of_the_free_space(run):
     asked = open_pool(run, 256 * MIB)
     tier = PoolTier(asked.settings, run, Memory(8192 * MIB, 0))
 
@@ -54,7 +54,7 @@ def test_it_takes_what_it_is_given_or_one_part_of_what_is_free(run):
         ("0", [50 * MIB], 0, [50 * MIB]),
     ],
 )
-def test_pool_and_ram_tiers_have_together_what_the_user_gives(wanted, ram, pool, left):
+def test_pool_and_ram_tiers_together_have_the_configured_size(wanted, ram, pool, left):
     found = pool_bytes(Size.parse(wanted), ram)
     parts = divide(found, ram)
 
@@ -62,7 +62,7 @@ def test_pool_and_ram_tiers_have_together_what_the_user_gives(wanted, ram, pool,
     assert [room - part for room, part in zip(ram, parts, strict=True)] == left
 
 
-def test_room_of_the_pool_is_not_given_back_to_a_tier_with_retained_files(tmp_path):
+def test_room_of_the_pool_is_not_returned_to_a_tier_with_retained_files(tmp_path):
     settings = open_pool(tmp_path, 0).settings
     settings = replace(settings, path=tmp_path, capacity=Size.parse("8MiB"))
     tier = RamTier(settings, "j.n", Memory(1 << 40, 0))
@@ -82,7 +82,7 @@ def test_a_pool_larger_than_the_machine_is_made_smaller_and_not_refused(run):
     assert 0 < tier.capacity_bytes < 1 << 60
 
 
-def test_it_lies_in_the_run_directory_and_needs_no_lock_of_its_own(run):
+def test_the_pool_is_in_the_run_directory_and_needs_no_lock_of_its_own(run):
     run.parent.chmod(0o755)
     tier = open_pool(run, MIB)
     (run / "transit").mkdir()
@@ -99,7 +99,7 @@ def test_it_lies_in_the_run_directory_and_needs_no_lock_of_its_own(run):
     assert os.listdir(run) == []
 
 
-def test_a_dead_run_directory_with_a_pool_is_recognised_as_ours(run):
+def test_a_dead_run_directory_with_a_pool_is_recognised(run):
     tier = open_pool(run, MIB)
     tier.prepare(locked=run)
     (tier.directory / ("a" * 32)).write_bytes(b"x")

@@ -62,7 +62,7 @@ def test_size_is_read_with_its_unit(text, size):
         ("infB", ""),
     ],
 )
-def test_size_that_is_none_is_refused_with_what_was_meant(text, nearest):
+def test_invalid_size_is_refused_with_a_suggestion(text, nearest):
     with pytest.raises(UnitError) as refused:
         parse_size(text)
 
@@ -116,7 +116,7 @@ def test_automatic_size_has_no_value_of_its_own():
 @pytest.mark.parametrize(
     "text", ["0%", "101%", "%", "4x%", "all-but", "all-but 40%", "Auto", "all 8GiB"]
 )
-def test_relative_size_that_is_none_is_refused(text):
+def test_invalid_relative_size_is_refused(text):
     with pytest.raises(UnitError):
         Size.parse(text)
 
@@ -185,7 +185,7 @@ def test_duration_is_read_with_its_unit(text, seconds):
         ("1 fortnight", ""),
     ],
 )
-def test_duration_that_is_none_is_refused_with_what_was_meant(text, nearest):
+def test_invalid_duration_is_refused_with_a_suggestion(text, nearest):
     with pytest.raises(UnitError) as refused:
         parse_duration(text)
 
