@@ -1,4 +1,4 @@
-"""Frameworks read the same under Monarch, also from an origin that was zeroed."""
+"""Frameworks read the same under Monarch, also from a zeroed origin."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`as_tf_dataset` gives the batches of a loader, epoch after epoch."""
+"""`as_tf_dataset` yields the batches of a loader, epoch after epoch."""
 
 from itertools import chain
 from pathlib import Path

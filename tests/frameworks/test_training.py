@@ -1,4 +1,4 @@
-"""A training goes on after a kill as if there had been none, on fewer ranks."""
+"""A killed training resumes on fewer ranks as if it had not been killed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What breaks around an agent: its programs read the right bytes every time."""
+"""Faults around an agent: its programs read the right bytes every time."""
 
 import contextlib
 import os

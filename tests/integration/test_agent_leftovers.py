@@ -1,4 +1,4 @@
-"""What is left of an agent that has ended or died while its programs live."""
+"""Leftovers of an agent that ended or died while its programs live."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The Python of the agent: isolated from the job's, and what is said when it fails."""
+"""The Python of the agent: isolated from the job's, and its failure messages."""
 
 import os
 import subprocess

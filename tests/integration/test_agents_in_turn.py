@@ -1,4 +1,4 @@
-"""Programs that outlive their agent: what they write, those of the next one see."""
+"""Programs that outlive their agent: the next one sees their writes."""
 
 import stat
 import time

@@ -1,4 +1,4 @@
-"""What is installed loads on old systems, exports little and needs no more."""
+"""Installed files load on old systems, export little and need nothing else."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Programs in containers: what `monarch env` prints is what they need to be served."""
+"""Programs in containers are served with the output of `monarch env` alone."""
 
 import json
 import os

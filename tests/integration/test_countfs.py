@@ -1,4 +1,4 @@
-"""The counting file system that other tests trust counts, slows and breaks as told."""
+"""The counting file system of other tests counts, slows and fails as requested."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""By the kernel's own account, readers open no staged file at its origin."""
+"""According to strace, readers open no staged file at its origin."""
 
 from pathlib import Path
 

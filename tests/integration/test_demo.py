@@ -1,4 +1,4 @@
-"""`scripts/demo`, which is the first thing that a new user runs."""
+"""`scripts/demo`, the first command that a new user runs."""
 
 import os
 import re

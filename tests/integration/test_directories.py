@@ -1,4 +1,4 @@
-"""Directories are listed from the Catalog, while they are what it says."""
+"""Directories are listed from the Catalog while it describes them correctly."""
 
 import os
 import random

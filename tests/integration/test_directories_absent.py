@@ -1,4 +1,4 @@
-"""Names that are not there are denied, while a directory is what the Catalog says."""
+"""Missing names are denied while the Catalog describes their directory correctly."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A listing shows a change: at once what the job does, after a second all else."""
+"""A listing shows changes of the job at once and others after a second."""
 
 import sys
 import time

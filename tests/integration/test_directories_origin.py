@@ -1,4 +1,4 @@
-"""What listing a dataset costs the origin: at most one request for each directory."""
+"""Listing a dataset costs the origin at most one request per directory."""
 
 import json
 import sys

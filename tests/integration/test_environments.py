@@ -1,4 +1,4 @@
-"""A virtual environment as a dataset: its packages come from staged copies."""
+"""A virtual environment as a dataset: its packages are read from staged copies."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Whatever breaks in a job, its bytes are right and the next job is clean."""
+"""After any fault in a job, its bytes are right and the next job is clean."""
 
 import os
 import random

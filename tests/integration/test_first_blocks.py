@@ -1,4 +1,4 @@
-"""The first bytes of a large file tell what its readers want next."""
+"""The first bytes of a large file determine its read-ahead."""
 
 import random
 import sys

@@ -1,4 +1,4 @@
-"""What people meet in their first runs: each cause is named, with its remedy."""
+"""Typical first mistakes: each cause is reported with its remedy."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Names, inodes and users that are not what they seem: no lie, no stale byte."""
+"""Misleading names, inodes and users: no wrong answer, no stale byte."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Programs that say which files they will open next, and `monarch hint`."""
+"""Programs that announce the files they will open next, and `monarch hint`."""
 
 import asyncio
 import errno

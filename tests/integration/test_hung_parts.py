@@ -1,4 +1,4 @@
-"""A root or a Tier that hangs or fails holds up nothing else."""
+"""A root or a Tier that hangs or fails delays nothing else."""
 
 import errno
 import os

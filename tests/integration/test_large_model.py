@@ -1,4 +1,4 @@
-"""What programs read of large files while these fill is what the plain files give."""
+"""Reads of large files during fill return the same as reads of plain files."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Large Files are read once, whatever part is read, and give the origin's bytes."""
+"""Large Files are read once, whatever part is read, with the origin's bytes."""
 
 import os
 import random

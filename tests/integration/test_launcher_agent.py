@@ -1,4 +1,4 @@
-"""How `monarch run` has an agent: finds this node's, or starts it once."""
+"""How `monarch run` finds the agent of this node or starts it once."""
 
 import os
 import signal

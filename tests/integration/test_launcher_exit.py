@@ -1,4 +1,4 @@
-"""How `monarch run` ends: as the program ends, or with a line that says why not."""
+"""How `monarch run` ends: like the program, or with a line that states the reason."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""How `monarch run` does without an agent that cannot start, dies or falls silent."""
+"""How `monarch run` works without an agent that cannot start, dies or hangs."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""Where run directories are if another user has taken their usual place before us."""
+"""Where run directories are when another user has taken their usual place."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the program finds under `monarch run`: the same, and two variables."""
+"""A program under `monarch run` inherits the same state and two variables."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Files that a program can write to from its start, by descriptors of its caller."""
+"""Files that a program can write to through inherited descriptors."""
 
 import os
 import subprocess

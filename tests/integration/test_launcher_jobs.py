@@ -1,4 +1,4 @@
-"""Which launchers find the same job: those of one launch, on whatever node."""
+"""Which launchers find the same job: those of one launch, on any node."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""How the nodes of a job meet, as one of them starts it; all on this machine."""
+"""How the nodes of a job find each other at start, all on this machine."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Signals to a waiting launcher: the program gets each of them once."""
+"""Signals to a waiting launcher: the program receives each of them once."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What is shown of agents while they run: `monarch status` and `monarch top`."""
+"""The views of running agents: `monarch status` and `monarch top`."""
 
 import json
 import os

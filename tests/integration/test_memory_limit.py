@@ -1,4 +1,4 @@
-"""A job in a memory cgroup gives RAM back before the kernel kills its program."""
+"""A job in a memory cgroup frees RAM before the kernel kills its program."""
 
 import json
 import os

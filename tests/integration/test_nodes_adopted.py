@@ -1,4 +1,4 @@
-"""Blocks of files that an earlier job has left are checked before peers get them."""
+"""Blocks of files left by an earlier job are checked before peers receive them."""
 
 import pytest
 

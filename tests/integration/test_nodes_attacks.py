@@ -1,4 +1,4 @@
-"""Who does not know the secret gets nothing, who does gets no more than the catalog."""
+"""Without the secret a peer receives nothing; with it, no more than the catalog."""
 
 import os
 import random

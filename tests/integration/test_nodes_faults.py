@@ -1,4 +1,4 @@
-"""Whatever becomes of a node, the others read right bytes and wait for it briefly."""
+"""Whatever happens to a node, the others read right bytes and wait only briefly."""
 
 import json
 import math

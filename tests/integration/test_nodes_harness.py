@@ -1,4 +1,4 @@
-"""What the tests of many nodes stand on: programs, links and counts that are true."""
+"""The helpers of tests with many nodes: correct programs, links and counts."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A name that a program on one node creates is soon there for those on all nodes."""
+"""A name created by a program on one node soon appears on all nodes."""
 
 import json
 import time

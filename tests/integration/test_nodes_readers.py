@@ -1,4 +1,4 @@
-"""`origin.max_readers`: how many read the origin at once, over all nodes of a job."""
+"""`origin.max_readers`: the number of concurrent readers of the origin in a job."""
 
 import time
 

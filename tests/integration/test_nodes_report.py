@@ -1,4 +1,4 @@
-"""One report for the job: it agrees with what was counted outside, and names nodes."""
+"""One report for the job: it agrees with external counts and names nodes."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Agents that come again, or follow each other, find the job as it is."""
+"""Agents that return, or follow each other, find the job as it is."""
 
 import signal
 import time

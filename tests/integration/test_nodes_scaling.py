@@ -1,4 +1,4 @@
-"""Nodes read what is staged as fast as their media give it together."""
+"""Nodes read staged files with the combined bandwidth of their media."""
 
 import tempfile
 from pathlib import Path

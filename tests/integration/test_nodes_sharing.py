@@ -1,4 +1,4 @@
-"""The nodes of a job read the origin once, and serve each other what they hold."""
+"""The nodes of a job read the origin once and serve their files to each other."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What a program writes on one node is soon read on all nodes."""
+"""Writes of a program on one node are soon read on all nodes."""
 
 import json
 import os

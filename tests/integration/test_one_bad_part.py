@@ -1,4 +1,4 @@
-"""One bad Entry, root, Tier or process: the rest of the job is staged as ever."""
+"""One bad Entry, root, Tier or process: the rest of the job is staged as usual."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a scan and an epoch cost the origin beside the bytes: requests for metadata."""
+"""The metadata requests that a scan and an epoch cost the origin."""
 
 import os
 import subprocess

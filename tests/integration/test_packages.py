@@ -1,4 +1,4 @@
-"""The source archive and the wheel: what is in them, and that they install and run."""
+"""The source archive and the wheel: their contents, and that they install and run."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""How much packed Tiers hold of sets that shrink by a known ratio, and of real ones."""
+"""How much packed Tiers hold of sets with a known ratio, and of real ones."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Pack files that are damaged under a running job: programs get the right bytes."""
+"""Pack files damaged under a running job: programs read the right bytes."""
 
 import json
 import os

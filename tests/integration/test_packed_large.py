@@ -1,4 +1,4 @@
-"""Large files in packed Tiers: read once, held by what they shrink, right bytes.
+"""Large files in packed Tiers: read once, held compressed, right bytes.
 
 Most tests are those of large files in plain Tiers, with Tiers that have a codec.
 """

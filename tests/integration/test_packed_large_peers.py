@@ -1,4 +1,4 @@
-"""Blocks of large files pass packed from node to node, and damage goes no further."""
+"""Blocks of large files are sent packed, and damage is not passed on."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

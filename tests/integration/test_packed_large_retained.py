@@ -1,4 +1,4 @@
-"""Packed large files outlive their job by Extents; what is damaged is read again."""
+"""Packed Extents of large files outlive their job; damaged ones are read again."""
 
 # ruff: noqa: F811
 

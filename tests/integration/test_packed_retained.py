@@ -1,4 +1,4 @@
-"""Packed Tiers that outlive their job: a later one adopts what is right alone."""
+"""Packed Tiers that outlive their job: a later one adopts only undamaged files."""
 
 # ruff: noqa: F811
 

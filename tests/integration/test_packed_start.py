@@ -1,4 +1,4 @@
-"""How a job chooses codecs at its start: in bounded time, and what it read is told."""
+"""How a job chooses codecs at its start: in bounded time, with its reads reported."""
 
 import json
 import random

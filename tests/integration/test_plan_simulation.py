@@ -1,4 +1,4 @@
-"""What `monarch plan --simulate` says of epochs is what the origin then gives in them.
+"""`monarch plan --simulate` predicts the reads of the origin in each epoch.
 
 How long they take is measured by scripts/bench/simulation.py: no test is timed.
 """

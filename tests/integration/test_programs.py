@@ -1,4 +1,4 @@
-"""Programs give byte-identical results plain and under Monarch."""
+"""Programs produce byte-identical results plain and under Monarch."""
 
 import sqlite3
 import sys

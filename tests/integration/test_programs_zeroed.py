@@ -1,4 +1,4 @@
-"""Programs read right bytes when the origin's files were zeroed after staging."""
+"""Programs read right bytes after the origin's files were zeroed."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An index of an earlier job: what it says of a file is shown once it is confirmed."""
+"""An index of an earlier job: data of a file are returned once confirmed."""
 
 import os
 

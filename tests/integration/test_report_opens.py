@@ -1,4 +1,4 @@
-"""Random trees of links and random opens: the report counts what strace has counted."""
+"""Random trees of links and random opens: the report agrees with strace."""
 
 import json
 import os

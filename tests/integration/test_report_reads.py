@@ -1,4 +1,4 @@
-"""The report says which share of the reads of large files it has not seen."""
+"""The report states the share of unseen reads of large files."""
 
 import random
 import sys

@@ -1,4 +1,4 @@
-"""The figures of a report against what others have counted: programs and the origin."""
+"""The figures of a report agree with the counts of programs and the origin."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""What is retained on a node: `monarch list`, `monarch stage --check` and `--evict`."""
+"""Retained copies: `monarch list`, `monarch stage --check` and `--evict`."""
 
 import json
 import math

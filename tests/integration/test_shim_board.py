@@ -1,4 +1,4 @@
-"""The Shim stands aside: switched off, filtered, or with segments that do not fit."""
+"""The Shim is inert if it is disabled, filtered, or without valid segments."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Every interposed function does its part: called by name, one by one."""
+"""Every interposed function works: each is called by name."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Opens of large Files that are not staged: which of them wait, and for how long."""
+"""Opens of large Files that are not staged: which of them wait, and how long."""
 
 import subprocess
 import time

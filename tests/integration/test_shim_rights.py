@@ -1,4 +1,4 @@
-"""Rights of processes: a Replica gives nobody what the origin would refuse."""
+"""Rights of processes: no Replica grants access that the origin would refuse."""
 
 import os
 import shutil

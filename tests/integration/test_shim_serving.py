@@ -1,4 +1,4 @@
-"""Who answers an open: the Replica, the wait for it, or the origin."""
+"""The source of an open: the Replica, after a wait or at once, or the origin."""
 
 import os
 import subprocess

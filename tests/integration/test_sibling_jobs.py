@@ -1,4 +1,4 @@
-"""Jobs of one user at once on one node: what one has staged is linked by the others."""
+"""Concurrent jobs of one user on a node link each other's staged files."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The space of jobs that share files: capacities, what verbs say of it, and deaths."""
+"""The space of jobs that share files: capacities, reports of verbs, and deaths."""
 
 import json
 import os

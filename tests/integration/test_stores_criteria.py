@@ -1,4 +1,4 @@
-"""What a loader over a store promises of its tail, memory, faults and ranks."""
+"""Promises of a loader over a store: tail latency, memory, faults and ranks."""
 
 import random
 import threading

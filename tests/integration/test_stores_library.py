@@ -1,4 +1,4 @@
-"""Stores that a library reads: gs://, az:// and whatever else fsspec knows."""
+"""Stores read through a library: gs://, az:// and all others of fsspec."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Records of a bucket: as its objects are, whatever the server does meanwhile."""
+"""Records of a bucket: right, whatever the server does meanwhile."""
 
 import random
 import sys

@@ -1,4 +1,4 @@
-"""Wrong settings of stores: one line that names the cause, soon, and never a secret."""
+"""Wrong store settings: one early line that names the cause and no secret."""
 
 import os
 import subprocess

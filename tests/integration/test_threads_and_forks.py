@@ -1,4 +1,4 @@
-"""Many threads that open and fork for a time read right bytes and leak nothing."""
+"""Threads that open and fork for a while read right bytes and leak nothing."""
 
 import glob
 from array import array

@@ -1,4 +1,4 @@
-"""Tiers stay below their limits, and files go to the first one that has room.
+"""Tiers stay below their limits, and files are placed in the first with room.
 
 What a Tier takes is asked of the file system while the job runs, from outside.
 """

@@ -1,4 +1,4 @@
-"""A Replica's own name in its Tier is Monarch's: who clears a Tier loses no dataset."""
+"""Replica names in a Tier belong to Monarch: clearing a Tier loses no dataset."""
 
 import os
 import subprocess

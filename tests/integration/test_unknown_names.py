@@ -1,4 +1,4 @@
-"""Names and inodes that the Catalog does not know: told, followed, or left alone."""
+"""Names and inodes unknown to the Catalog: reported, followed, or left alone."""
 
 import os
 import shutil

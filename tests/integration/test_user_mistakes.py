@@ -1,4 +1,4 @@
-"""What a user can get wrong: one clear line, the right code, and nothing started."""
+"""Mistakes of users: one clear line, the right code, and nothing started."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What the summary of a real run tells its user."""
+"""The summary of a real run."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Writers that come in other ways: libc's shells, names of Replicas, flags, handles."""
+"""Unusual writers: libc's shells, names of Replicas, flags, handles."""
 
 import subprocess
 import sys

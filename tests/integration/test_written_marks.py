@@ -1,4 +1,4 @@
-"""What can write is judged by its identity, not by its name: no stale byte is read."""
+"""Writable objects are marked by identity, not by name: no stale byte is read."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Agents that MPI has launched, one per node, and programs that find them later."""
+"""Agents launched by MPI, one per node, and programs that find them later."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""What sites have: the recipe for Slurm under a real one, images of an older Debian."""
+"""Typical sites: the recipe for Slurm under a real one, images of an older Debian."""
 
 import json
 import os

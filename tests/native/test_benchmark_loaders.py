@@ -1,4 +1,4 @@
-"""The benchmark of loaders: its datasets, its protocol, and what it takes for wrong."""
+"""The benchmark of loaders: its datasets, its protocol, and its error checks."""
 
 import importlib.util
 import json

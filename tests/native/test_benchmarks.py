@@ -1,4 +1,4 @@
-"""The native programs of the benchmarks build with the sources of today."""
+"""The native programs of the benchmarks compile with the current sources."""
 
 import importlib.util
 import os

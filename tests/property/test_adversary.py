@@ -1,4 +1,4 @@
-"""Whatever is done to a staged tree, every name shows what the kernel shows."""
+"""After any operation on a staged tree, every name shows the kernel's view."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Whatever a job has counted, no two places of its report tell different figures.
+"""For any counts of a job, the figures of its report agree with each other.
 
 Each line of the text must be one that is known here, with the figures that it tells by
 their names in the JSON: a line that is added to a report is added to LINES.

@@ -1,4 +1,4 @@
-"""Whatever is done to a staging table, it agrees with a plain model of its rules."""
+"""After any operation on a staging table, it agrees with a plain model."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A dataset with every kind of name, and programs that look at it under Monarch."""
+"""A dataset with every kind of name, and programs that inspect it under Monarch."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Fine print on writes and names of files: each sentence is what happens."""
+"""Fine print on writes and names of files: each sentence is true."""
 
 import os
 import shutil

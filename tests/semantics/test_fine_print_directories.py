@@ -1,4 +1,4 @@
-"""Fine print on listings and missing names: each sentence is what happens."""
+"""Fine print on listings and missing names: each sentence is true."""
 
 import os
 import time

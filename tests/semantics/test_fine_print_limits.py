@@ -1,4 +1,4 @@
-"""Fine print on odd programs and places: each sentence is what happens."""
+"""Fine print on odd programs and places: each sentence is true."""
 
 import json
 import subprocess

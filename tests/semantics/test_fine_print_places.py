@@ -1,4 +1,4 @@
-"""Fine print on Tiers and roots that fail: each sentence is what happens."""
+"""Fine print on Tiers and roots that fail: each sentence is true."""
 
 import errno
 import select

@@ -1,4 +1,4 @@
-"""Fine print on writes that are not seen: each sentence is what happens."""
+"""Fine print on writes that are not seen: each sentence is true."""
 
 import ctypes
 import errno

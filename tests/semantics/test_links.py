@@ -1,4 +1,4 @@
-"""Links that leave a dataset: what programs see through them, and what they change."""
+"""Links out of a dataset: what programs see and change through them."""
 
 import os
 import shutil

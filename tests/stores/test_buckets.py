@@ -1,4 +1,4 @@
-"""Buckets of servers that others wrote, which check signatures and keep ETags."""
+"""Buckets of third-party servers that check signatures and keep ETags."""
 
 import random
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Tables of a real Cassandra: what an ingest writes, and what the seed's users have."""
+"""Tables of a real Cassandra: ingested ones and those of existing users."""
 
 import random
 import signal

@@ -1,1 +1,1 @@
-"""Things that several tests stand on."""
+"""Helpers shared by several tests."""

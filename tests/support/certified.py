@@ -1,4 +1,4 @@
-"""Files that prove themselves: each begins with a digest of its name and its bytes.
+"""Self-certifying files: each begins with a digest of its name and its bytes.
 
 Also a program, of the standard library alone: `certified.py ROOT EPOCHS WORKERS [STOP]`
 reads all files EPOCHS times in random orders, or until the file STOP exists, and ends

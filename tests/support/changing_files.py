@@ -1,4 +1,4 @@
-"""Looks at files that come and go meanwhile."""
+"""Reads files that may appear and vanish meanwhile."""
 
 import os
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Several nodes of one job on one machine, with one dataset that is counted."""
+"""Several nodes of one job on one machine, with one counted dataset."""
 
 import json
 import random

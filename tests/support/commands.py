@@ -1,4 +1,4 @@
-"""Commands that run beside a test: started, awaited, killed, and what they say."""
+"""Commands that run beside a test: started, awaited, killed, with their output."""
 
 import json
 import os

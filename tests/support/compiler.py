@@ -1,4 +1,4 @@
-"""C and C++ programs of the tests, compiled once for the same text and options.
+"""C and C++ programs of the tests, compiled once per text and options.
 
 They are kept below build/tests/, so that neither the next run nor a worker beside this
 one compiles them again. A program is compiled anew when its command, one of the sources

@@ -1,4 +1,4 @@
-"""A mounted view of a directory that counts, slows and breaks what it serves."""
+"""A mounted view of a directory that counts, slows and fails requests."""
 
 import os
 import shlex

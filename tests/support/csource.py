@@ -1,4 +1,4 @@
-"""What the house rules need to know of a C file, read with a brace scanner."""
+"""Facts about a C file for the house rules, read with a brace scanner."""
 
 import re
 from collections.abc import Iterable, Iterator

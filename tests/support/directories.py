@@ -1,4 +1,4 @@
-"""A dataset whose directories are listed, and the calls by which libc lists them."""
+"""A dataset with listed directories, and the calls by which libc lists them."""
 
 import subprocess
 import sys

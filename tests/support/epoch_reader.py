@@ -1,4 +1,4 @@
-"""A program of one node of a job: reads certified files in epochs and notes each open.
+"""A program of one node: reads certified files in epochs and records each open.
 
 `epoch_reader.py PLAN.json`, on each node with its number in READER_NODE; the plan is
 what `support.nodes.Plan` writes. The standard library alone. The processes of all

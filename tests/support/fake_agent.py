@@ -1,4 +1,4 @@
-"""An agent for tests of the launcher: it speaks the protocol and follows a script."""
+"""An agent for tests of the launcher: speaks the protocol and follows a script."""
 
 import fcntl
 import json

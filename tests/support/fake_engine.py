@@ -1,4 +1,4 @@
-"""An engine and a receiver that do by a real staging table what a test says."""
+"""An engine and a receiver that execute a test's script on a real staging table."""
 
 from bisect import bisect_right
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A bucket that a test scripts: lists, ETags, ranges, 503, resets and halves."""
+"""A bucket scripted by a test: lists, ETags, ranges, 503, resets and halves."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Stores that a test scripts: delays, errors, resets and halves of replies."""
+"""Stores scripted by a test: delays, errors, resets and halves of replies."""
 
 import asyncio
 import ssl

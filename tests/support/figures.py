@@ -1,4 +1,4 @@
-"""Figures of imagined nodes and jobs, for tests of reports."""
+"""Figures of fictitious nodes and jobs, for tests of reports."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Jobs of one node under `monarch run`, started, found, hurt and judged by tests."""
+"""Jobs of one node under `monarch run`: started, found, disturbed and checked."""
 
 import json
 import os

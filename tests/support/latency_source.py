@@ -1,4 +1,4 @@
-"""A source in memory that answers late, seldom much later, or not at all."""
+"""A source in memory that answers late, sometimes very late, or not at all."""
 
 import random
 import threading

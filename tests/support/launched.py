@@ -1,4 +1,4 @@
-"""Where commands of real launchers run, and what they have left behind."""
+"""The working places of commands under real launchers, and their leftovers."""
 
 import os
 import sys

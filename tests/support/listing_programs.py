@@ -1,4 +1,4 @@
-"""Programs that list a whole dataset, each in its own way, and what they ask for."""
+"""Programs that list a whole dataset, each in its own way, and their requests."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A program that forks ranks which load: they begin at once, as all is imported.
+"""A program that imports everything and forks ranks, which load at once.
 
 It tells its own pid. Each line of its input is the plan of a rank, of which it tells
 the pid too. A rank writes a line for each batch to a file, and why it has failed to

@@ -1,4 +1,4 @@
-"""Packed files whose Records tell their numbers, and ranks that load them."""
+"""Packed files whose Records contain their numbers, and ranks that load them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A program that stands between two nodes, each of which takes it for the other.
+"""A program between two nodes, each of which takes it for the other.
 
 `meddler_between.py LEFT RIGHT DIRECTORY` acts in two network namespaces: LEFT has a
 link to node 0 and the address of node 1, RIGHT the other way round. It listens where

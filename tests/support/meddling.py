@@ -1,4 +1,4 @@
-"""Somebody between two nodes who reads all that they say, and changes what he likes.
+"""A man in the middle that reads all messages of two nodes and changes any of them.
 
 He does not know the job's secret. Connections to him are carried on to the node that
 was meant. Control frames he can forge, repeat, drop or swap; of the replies with bytes

@@ -1,4 +1,4 @@
-"""A program that is one node of a job: says on each line which nodes it sees joined.
+"""A program that is one node of a job and prints the joined nodes it sees.
 
 It says so over and over: a view that another process does not see change is told too.
 Each line is the time, as of time.monotonic(), and the numbers of the nodes.

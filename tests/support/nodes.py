@@ -1,4 +1,4 @@
-"""A node of a job on this machine, and what the programs of its nodes have noted."""
+"""A node of a job on this machine, and the records of the programs of its nodes."""
 
 import json
 import os

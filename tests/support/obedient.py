@@ -1,4 +1,4 @@
-"""A program under the Shim that evaluates what a test gives it, a line at a time."""
+"""A program under the Shim that evaluates lines sent by a test."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Processes that a test has started, found by a mark that they carry; and waiting."""
+"""Processes started by a test, found by a mark that they carry; and waiting."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Runs a program plain and under Monarch, and says what each run gave."""
+"""Runs a program plain and under Monarch, and returns the result of each run."""
 
 import json
 import os

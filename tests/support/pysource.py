@@ -1,4 +1,4 @@
-"""What the house rules need to know of a Python file, read with ast."""
+"""Facts about a Python file for the house rules, read with ast."""
 
 import ast
 from collections.abc import Iterator

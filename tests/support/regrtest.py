@@ -1,4 +1,4 @@
-"""CPython's own test suites, run plain or under Monarch, and what each test gave."""
+"""CPython's own test suites, run plain or under Monarch, with each test's result."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Imagined reports of schema 2, for tests of pages: small and large, good and bad."""
+"""Fictitious reports of schema 2, for tests of pages: small and large, good and bad."""
 
 import random
 from dataclasses import replace

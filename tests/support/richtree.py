@@ -1,4 +1,4 @@
-"""A tree with a bit of everything that a file system's names can carry."""
+"""A tree with every kind of name and metadata that a file system can hold."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Root directories of containers, made of what this machine has."""
+"""Root directories of containers, made of files of this machine."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Shared segments as tests read and write them, placed by the layout of the product."""
+"""Shared segments read and written by tests, by the layout of the product."""
 
 import struct
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Network namespaces as nodes: a switch, and a link to each that can be hurt.
+"""Network namespaces as nodes: a switch, and a link to each that can be disturbed.
 
 A node's link is a pair of Ethernet devices, `eth0` in its namespace and `portN` in the
 switch's. Needs root. Nothing of the machine's own network is touched.

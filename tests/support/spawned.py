@@ -1,4 +1,4 @@
-"""What processes that are spawned do with a loader."""
+"""The use of a loader in spawned processes."""
 
 from typing import Any
 

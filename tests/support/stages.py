@@ -1,4 +1,4 @@
-"""Stagers over small Tiers, with engines and receivers that do what a test says."""
+"""Stagers over small Tiers, with engines and receivers scripted by a test."""
 
 import shutil
 import tempfile

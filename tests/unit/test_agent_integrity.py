@@ -1,4 +1,4 @@
-"""Which integrity a job uses, who may take part in it, and the key of its seals."""
+"""Which integrity a job uses, which nodes may take part, and the key of its seals."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The log of an agent lies in memory: nobody can make it grow without bound."""
+"""The log of an agent is in memory and bounded."""
 
 import asyncio
 import logging

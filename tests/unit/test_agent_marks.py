@@ -1,4 +1,4 @@
-"""The table of marks: what programs have set is told once, what others tell is set."""
+"""The table of marks: local marks are sent once, marks of other nodes are set."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The data sockets of a node: when they are made."""
+"""The data sockets of a node: when they are created."""
 
 import asyncio
 import socket

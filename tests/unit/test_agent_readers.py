@@ -1,4 +1,4 @@
-"""An agent gives its engine the tokens of its node, and tells what it could use."""
+"""An agent passes its node's tokens to the engine and reports its need."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""An index that an earlier job has saved is confirmed while little else is to do."""
+"""An index saved by an earlier job is confirmed while the agent is nearly idle."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The agent's samples: few, cheap, and of what programs without the Shim start."""
+"""The agent's samples: few, cheap, with children of programs without the Shim."""
 
 import subprocess
 import sys

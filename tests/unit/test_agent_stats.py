@@ -1,4 +1,4 @@
-"""What an agent reports of the other nodes: how they stand, and what was exchanged."""
+"""An agent's report on the other nodes: their states and the exchanged data."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What nodes tell each other of how they do, while somebody looks at one of them."""
+"""The figures that nodes send each other while one of them is watched."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""`monarch plan`: says what a job would do, and says in one line what is wrong."""
+"""`monarch plan`: prints what a job would do, and each error in one line."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`monarch plan --simulate`: what it is told reaches the model."""
+"""`monarch plan --simulate`: its options reach the model."""
 
 import json
 

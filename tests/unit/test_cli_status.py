@@ -1,4 +1,4 @@
-"""`monarch status` and `top`: how agents, and the nodes of their jobs, do."""
+"""`monarch status` and `top`: the state of agents and of the nodes of their jobs."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Nodes that nobody names find each other by counting MPI's ranks."""
+"""Nodes without a node list find each other by counting MPI's ranks."""
 
 import os
 import stat

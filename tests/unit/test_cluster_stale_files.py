@@ -1,4 +1,4 @@
-"""What killed jobs have left where they met goes if they are proved to be dead."""
+"""Rendezvous files of killed jobs are removed if the jobs are proved to be dead."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Codecs: their names, what they give back, and what damaged pieces do."""
+"""Codecs: their names, their results, and damaged pieces."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What users of other caches and loaders complain of, and the tests that keep it away.
+"""Complaints of users of other caches and loaders, and the tests that prevent them.
 
 Each complaint was found in the public issues of several tools: caches of file systems,
 loaders that stream datasets, and libraries that are preloaded.

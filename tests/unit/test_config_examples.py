@@ -1,4 +1,4 @@
-"""Tests of configs/: the examples are what the code says."""
+"""Tests of configs/: the examples agree with the code."""
 
 from pathlib import Path
 

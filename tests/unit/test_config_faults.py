@@ -1,4 +1,4 @@
-"""Tests of monarch.config: what each value may be, and how a fault is told."""
+"""Tests of monarch.config: permitted values, and how faults are reported."""
 
 import pytest
 import yaml

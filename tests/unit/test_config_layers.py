@@ -1,4 +1,4 @@
-"""Tests of monarch.config: files, environment and options, and which of them holds."""
+"""Tests of monarch.config: files, environment and options, and their precedence."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A configuration is validated in another process, and arrives as it was."""
+"""A configuration is validated in another process, and arrives unchanged."""
 
 import os
 import pickle

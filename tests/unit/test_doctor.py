@@ -1,4 +1,4 @@
-"""What `monarch doctor` finds of the shim, the kernel, limits and the environment."""
+"""Findings of `monarch doctor` on the shim, the kernel, limits and the environment."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What `monarch doctor` finds of places: directories, memory, tiers, network."""
+"""Findings of `monarch doctor` on places: directories, memory, tiers, network."""
 
 import errno
 import os

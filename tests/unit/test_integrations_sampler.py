@@ -1,4 +1,4 @@
-"""A sampler gives what it wraps, and tells the files in that order."""
+"""A sampler yields what it wraps and announces the files in that order."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The loader gives exact epochs, wherever it is interrupted, and nothing is left."""
+"""The loader yields exact epochs, however it is interrupted, and leaves nothing."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""A first epoch that begins before the whole index is there has each Record once."""
+"""A first epoch that begins before the index is complete has each Record once."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What `monarch help loader` shows can be copied and run, and tells all there is."""
+"""Examples of `monarch help loader` run as they are, and all is documented."""
 
 import os
 import re

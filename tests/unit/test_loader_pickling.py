@@ -1,4 +1,4 @@
-"""A loader and its batches go to processes that are spawned, as a DataLoader does."""
+"""A loader and its batches can be sent to spawned processes, as by a DataLoader."""
 
 import multiprocessing
 import pickle

@@ -1,4 +1,4 @@
-"""The reader of a node serves every rank, whatever little memory it has."""
+"""The reader of a node serves every rank, however little memory it has."""
 
 import os
 import random

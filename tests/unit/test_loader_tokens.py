@@ -1,4 +1,4 @@
-"""`readers_max`: how many read at once, over all nodes, whoever dies meanwhile (L3)."""
+"""`readers_max`: concurrent readers over all nodes, whoever dies meanwhile (L3)."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The table of metrics: it has all that is counted, in base units, and documents it."""
+"""The table of metrics: complete, in base units, and documented."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Room of frames that are not needed any more: it comes back, and nothing else goes."""
+"""Room of unneeded frames is freed, and nothing else is lost."""
 
 # ruff: noqa: F811
 

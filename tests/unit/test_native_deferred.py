@@ -1,4 +1,4 @@
-"""Files that come plain from peers for a packed Tier: threads that copy pack them."""
+"""Files that arrive plain from peers for a packed Tier: copy threads pack them."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Replicas leave a Tier for Files that are asked for: those used longest ago."""
+"""Replicas are evicted for requested Files: those used longest ago."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Background fill of the native engine: in which order, and how much of it at once."""
+"""Background fill of the native engine: its order and its concurrency."""
 
 import socket
 import time

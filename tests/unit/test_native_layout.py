@@ -1,4 +1,4 @@
-"""The layouts that Python gets from C are complete and agree with the header."""
+"""The layouts read from C by Python are complete and agree with the header."""
 
 import re
 from pathlib import Path

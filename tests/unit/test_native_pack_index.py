@@ -1,4 +1,4 @@
-"""Indexes of pack files: what a job writes the next one finds, and damage is found."""
+"""Indexes of pack files: the next job finds them, and damage is found."""
 
 # ruff: noqa: F811
 

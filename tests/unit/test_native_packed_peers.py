@@ -1,4 +1,4 @@
-"""Files that pass packed from node to node: stored as they come, or decoded once."""
+"""Files sent packed between nodes: stored as they arrive, or decoded once."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Packed Tiers of the native engine: what goes into frames comes out as it was."""
+"""Packed Tiers of the native engine: frames decode to the packed bytes."""
 
 import os
 from collections.abc import Callable, Iterator

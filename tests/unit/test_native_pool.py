@@ -1,4 +1,4 @@
-"""The Pool of the native engine: bytes come back only when nobody can have them."""
+"""The Pool of the native engine: bytes are freed only when no process can have them."""
 
 import mmap
 import os

@@ -1,4 +1,4 @@
-"""Seals: what the engine makes of each Extent, held against their definition."""
+"""Seals: the engine's seals of each Extent, compared with their definition."""
 
 import errno
 import os

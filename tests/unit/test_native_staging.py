@@ -1,4 +1,4 @@
-"""The Engine class: orders, requests and completions on a small job of its own."""
+"""The Engine class: orders, requests and completions on a small job."""
 
 import errno
 import os

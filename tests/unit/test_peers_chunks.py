@@ -1,4 +1,4 @@
-"""Chunks of a catalog that come from another node."""
+"""Chunks of a catalog that arrive from another node."""
 
 import os
 

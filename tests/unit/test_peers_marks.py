@@ -1,4 +1,4 @@
-"""Marks between nodes: packed, told in portions, acknowledged, told again, bounded."""
+"""Marks between nodes: packed, sent in portions, acknowledged, resent, bounded."""
 
 import random
 from collections.abc import Iterator

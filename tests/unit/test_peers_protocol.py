@@ -1,4 +1,4 @@
-"""The protocol between agents: who is let in, and what is refused."""
+"""The protocol between agents: what is accepted, and what is refused."""
 
 import struct
 from collections.abc import Callable

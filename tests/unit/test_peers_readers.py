@@ -1,4 +1,4 @@
-"""The tokens of a job to read the origin are leased, and there are never too many."""
+"""The tokens of a job to read the origin are leased, and never too many exist."""
 
 import random
 

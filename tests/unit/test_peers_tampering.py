@@ -1,4 +1,4 @@
-"""Who meddles with what agents say ends one connection, and is counted."""
+"""Tampering with agent messages ends one connection, and is counted."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Placement: balanced, within capacities, stable when nodes go, the same everywhere."""
+"""Placement: balanced, within capacities, stable when nodes leave, deterministic."""
 
 import hashlib
 import math

@@ -1,4 +1,4 @@
-"""The forecast of a Placement: it counts what the nodes themselves would hold."""
+"""The forecast of a Placement: it counts the files that the nodes would hold."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The model of epochs: what limits them, and what it must not get wrong."""
+"""The model of epochs: their limits, and known results."""
 
 from dataclasses import replace
 

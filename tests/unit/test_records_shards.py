@@ -1,4 +1,4 @@
-"""The headers of shards are found in the cheaper way, and what was read is kept."""
+"""The headers of shards are found in the cheaper way, and read bytes are kept."""
 
 import os
 from collections.abc import Callable, Mapping

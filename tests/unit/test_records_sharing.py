@@ -1,4 +1,4 @@
-"""The index that the first rank has is sent to all others, once to each node."""
+"""The index of the first rank is sent to all others, once to each node."""
 
 import threading
 from collections.abc import Callable

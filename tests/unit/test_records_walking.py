@@ -1,4 +1,4 @@
-"""Headers that are found from many places at once are those that one walk finds."""
+"""Headers found from many places at once equal those of a single walk."""
 
 import io
 import random

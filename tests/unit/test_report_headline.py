@@ -1,4 +1,4 @@
-"""The figures that a report begins with are never more than what is known."""
+"""The figures at the head of a report never claim more than was measured."""
 
 from dataclasses import replace
 

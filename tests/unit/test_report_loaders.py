@@ -1,4 +1,4 @@
-"""What loaders tell the agent, and what a report then says of them."""
+"""The figures that loaders send the agent, and their part of a report."""
 
 import pytest
 

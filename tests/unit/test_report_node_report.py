@@ -1,4 +1,4 @@
-"""What nodes send of themselves: cut to its size, and refused where it is not right."""
+"""Reports that nodes send: cut to size, and refused if invalid."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""The report of a staging without programs: what is told, and when it is complete."""
+"""The report of a staging without programs: its content, and when it is complete."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The sums of a job's report are exact, whatever its nodes have counted."""
+"""The sums of a job's report are exact for any counts of its nodes."""
 
 import json
 from collections import Counter

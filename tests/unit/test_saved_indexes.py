@@ -1,4 +1,4 @@
-"""Indexes that scans leave: found again by the same job, bounded, never in the way."""
+"""Saved indexes of scans: found by the same job, bounded, never in the way."""
 
 import os
 import time

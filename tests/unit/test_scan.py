@@ -1,4 +1,4 @@
-"""A scan of a real tree: what is in the index, and what is left to the origin."""
+"""A scan of a real tree: the content of the index, and what the origin answers."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Stat values that no file can have: they cost their own Entry, never the scan."""
+"""Stat values that no file can have affect their own Entry, never the scan."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Links that leave a dataset: what is catalogued of their targets, and what is not."""
+"""Links that leave a dataset: which of their targets are catalogued."""
 
 import os
 import threading

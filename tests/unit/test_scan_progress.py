@@ -1,4 +1,4 @@
-"""The line of a scan tells what is done, the rate of now, and what is left."""
+"""The progress line of a scan: names done, current rate, and the rest."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Random trees: what the index answers is what the kernel answers."""
+"""Random trees: the index answers as the kernel does."""
 
 import os
 import shutil

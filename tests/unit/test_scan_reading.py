@@ -1,4 +1,4 @@
-"""How a scan reads directories: in parts, by all threads, whatever they are told."""
+"""How a scan reads directories: in parts, by all threads, whatever they return."""
 
 import errno
 import os

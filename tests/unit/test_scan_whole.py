@@ -1,4 +1,4 @@
-"""A scan tells of which directories it has all names: only those may be listed."""
+"""A scan marks the directories of which it has all names: only those may be listed."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The page on semantics: each word of its fine print is shown by a test."""
+"""The page on semantics: a test shows each word of its fine print."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The Stager with an engine that does only what the test says."""
+"""The Stager with an engine scripted by the test."""
 
 import errno
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is behind links to directories outside is staged once a program uses it."""
+"""Files behind links to directories outside are staged once a program uses one."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""The circuit breaker: its table, its bounds, and that there is a way back."""
+"""The circuit breaker: its table, its bounds, and its recovery."""
 
 from itertools import pairwise, product
 

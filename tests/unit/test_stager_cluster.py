@@ -1,4 +1,4 @@
-"""Several Stagers of one job in random trouble: what holds whatever happens."""
+"""Several Stagers of one job under random faults: their invariants."""
 
 import errno
 import shutil

@@ -1,4 +1,4 @@
-"""Fill finds how many copies at once the Origin gains by, on simulated origins."""
+"""Fill finds the best number of concurrent copies, on simulated origins."""
 
 import heapq
 import itertools

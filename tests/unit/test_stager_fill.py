@@ -1,4 +1,4 @@
-"""Background fill of one of several nodes: what it owns first, then from the others."""
+"""Background fill of one of several nodes: owned files first, then those of others."""
 
 import errno
 from functools import partial

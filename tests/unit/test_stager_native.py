@@ -1,4 +1,4 @@
-"""Two whole Stagers over the native engine, server and receiver: nothing is faked."""
+"""Two whole Stagers over the real native engine, server and receiver."""
 
 import mmap
 import os

@@ -1,4 +1,4 @@
-"""What a Policy says of each unit, alone and in a cluster, and the order of fill."""
+"""The decisions of a Policy for each unit, alone and in a cluster; order of fill."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What Python does about the Pool: its room, its loss, and Replicas that are lost."""
+"""Python's part of the Pool: its room, its loss, and lost Replicas."""
 
 import errno
 

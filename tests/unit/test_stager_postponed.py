@@ -1,4 +1,4 @@
-"""Files left alone for a while: an origin hangs, or the node lacks something."""
+"""Files postponed for a while: an origin hangs, or the node lacks resources."""
 
 import errno
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How far staging is, and how fast it goes."""
+"""The progress and the rate of staging."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The share of a node: what it is to keep, whole or in part, has and lacks."""
+"""The share of a node: the files, whole or in part, that it keeps, has and lacks."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The Stager as one of several nodes: where Files come from, and where they go."""
+"""The Stager as one of several nodes: sources and destinations of Files."""
 
 import errno
 from functools import partial

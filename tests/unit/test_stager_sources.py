@@ -1,4 +1,4 @@
-"""Whom a node asks for a File, and how it treats those who fail."""
+"""Which node is asked for a File, and how failing nodes are treated."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Fill yields where programs wait longer for it, and nowhere else: simulated."""
+"""Fill yields only where it makes programs wait longer: simulated."""
 
 import heapq
 import itertools

@@ -1,4 +1,4 @@
-"""Addresses of stores: what they say, and that no secret is ever in them."""
+"""Addresses of stores: their parts, and that they never contain a secret."""
 
 import pickle
 import ssl

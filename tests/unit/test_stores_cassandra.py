@@ -1,4 +1,4 @@
-"""How a Cassandra cluster is asked: tokens, tables, and the nodes that have a key."""
+"""Queries of a Cassandra cluster: tokens, tables, and the nodes that have a key."""
 
 import random
 import uuid

@@ -1,4 +1,4 @@
-"""The lists of tests that run with packed Tiers, or do not, name tests that exist."""
+"""The lists of tests that do or do not run with packed Tiers name existing tests."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tiers: private directories, capacities, and places that keep apart."""
+"""Tiers: private directories, capacities, and separate places."""
 
 import os
 import threading

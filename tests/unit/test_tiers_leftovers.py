@@ -1,4 +1,4 @@
-"""What dead jobs leave: collected if nobody holds it, adopted only if it is whole."""
+"""Leftovers of dead jobs: collected if no process holds them, adopted only if whole."""
 
 import math
 import os

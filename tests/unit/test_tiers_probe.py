@@ -1,4 +1,4 @@
-"""Whether a Tier still works, told by what its file system answers."""
+"""Whether a Tier still works, judged by the answers of its file system."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""How fast a medium is, is measured within the room that a Tier has."""
+"""The speed of a medium is measured within the room that a Tier has."""
 
 import os
 from pathlib import Path

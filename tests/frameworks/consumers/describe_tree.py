@@ -1,4 +1,4 @@
-"""Prints what lstat, the extended attributes and the bytes of a tree say."""
+"""Prints the lstat results, extended attributes and bytes of a tree."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Opens what a file of JSON lines names, and reads each; failures are passed over.
+"""Opens and reads each path in a file of JSON lines; failures are ignored.
 
 Each line: [directory to be in, directory to be relative to or null, path, flags].
 """

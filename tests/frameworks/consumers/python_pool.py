@@ -1,4 +1,4 @@
-"""Reads a tree with a pool of processes started in the way that is named."""
+"""Reads a tree with a pool of processes started by the given method."""
 
 import hashlib
 import multiprocessing

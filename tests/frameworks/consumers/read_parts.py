@@ -1,4 +1,4 @@
-"""Reads a file in one of some ways, and prints what each read gave.
+"""Reads a file in one of several ways and prints the result of each read.
 
     read_parts.py WAY FILE [READS] [EPOCHS]
 

@@ -1,1 +1,1 @@
-"""Random file operations in a staged tree, each followed by a look at every name."""
+"""Random file operations in a staged tree, with a check of every name after each."""

@@ -1,4 +1,4 @@
-"""Plays sequences, and writes down after each operation what every name shows."""
+"""Plays sequences, and records the state of every name after each operation."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""A campaign: many seeds, batch by batch, and the failures made small."""
+"""A campaign: many seeds, batch by batch, with failures minimised."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby

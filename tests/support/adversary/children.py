@@ -1,4 +1,4 @@
-"""Programs that are started with descriptors or actions that can write."""
+"""Programs started with writable descriptors or file actions."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Descriptors that outlive the names of their files, and what /proc calls them."""
+"""Descriptors that outlive the names of their files, and their names in /proc."""
 
 import ctypes
 import errno

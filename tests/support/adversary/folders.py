@@ -1,4 +1,4 @@
-"""Directories that are held, or worked in, while their names go to other ones."""
+"""Directories held open, or used as working directory, while they are renamed."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Links that are made to lead elsewhere, in every way that a link can be replaced."""
+"""Links that are retargeted, in every way that a link can be replaced."""
 
 import ctypes
 import os

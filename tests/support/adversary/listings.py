@@ -1,4 +1,4 @@
-"""Directories listed, in parts and as a whole, and names that are not there."""
+"""Directories listed, in parts and as a whole, and missing names."""
 
 import ctypes
 import os

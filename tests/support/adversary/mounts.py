@@ -1,4 +1,4 @@
-"""Other mounts over what is staged, and two roots that look alike."""
+"""Other mounts over staged files, and two roots that look alike."""
 
 import os
 import random

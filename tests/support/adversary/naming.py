@@ -1,4 +1,4 @@
-"""Names that come, go and change, by every call of libc that does so."""
+"""Names that are created, removed and changed, by every call of libc for that."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A second process, there from the start, that looks when it is asked to."""
+"""A second process, started first, that checks names on request."""
 
 import json
 import os

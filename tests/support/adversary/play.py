@@ -1,4 +1,4 @@
-"""One sequence being played: what it holds, what it draws, what it has found wrong."""
+"""One sequence being played: its open objects, random choices and findings."""
 
 import mmap
 import os

@@ -1,4 +1,4 @@
-"""Other ways to read and to ask than those by which every name is looked at."""
+"""Further ways to read and to query, beside those used for every name."""
 
 import ctypes
 import glob

@@ -1,4 +1,4 @@
-"""Sequences of operations made from seeds, and what two runs of one are judged by."""
+"""Sequences of operations made from seeds, and the comparison of two runs."""
 
 import os
 import random

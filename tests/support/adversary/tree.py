@@ -1,4 +1,4 @@
-"""The tree in which one sequence plays: two roots, and what lies beside them."""
+"""The tree of one sequence: two roots, and files beside them."""
 
 import os
 import random

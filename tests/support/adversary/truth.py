@@ -1,4 +1,4 @@
-"""What the kernel says of a name, asked by raw system calls that nothing intercepts."""
+"""The kernel's view of a name, by raw system calls that nothing intercepts."""
 
 import ctypes
 import errno

@@ -1,4 +1,4 @@
-"""Bytes that are changed by a name, by every call of libc that does so."""
+"""Bytes changed through a name, by every call of libc for that."""
 
 import ctypes
 import errno
