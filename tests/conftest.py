@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _restore_signals() -> None:
-    """What nohup or a background shell ignores, every child would ignore as well."""
+    """Children would inherit the signals ignored by nohup or a background shell."""
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -69,9 +69,9 @@ def _restore_signals() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Shares the tests one by one, but gives those of a file in TOGETHER to one worker.
+    """Distributes tests one by one, but those of a file in TOGETHER to one worker.
 
-    Marks of xdist_group would say the same, but have no effect with pytest 9.2.
+    Marks of xdist_group would do the same, but have no effect with pytest 9.2.
     """
     scheduling = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
     scheduling._split_scope = _scope
@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(
 
 
 def _judge_packed(item: pytest.Item) -> None:
-    """Skips what has no meaning with packed Tiers."""
+    """Skips tests that have no meaning with packed Tiers."""
     if why := reason_for_plain(item.nodeid):
         item.add_marker(pytest.mark.skip(reason=f"needs a plain tier: {why}"))
 
@@ -160,7 +160,7 @@ def _limit_s(item: pytest.Item) -> float:
 
 @pytest.fixture(scope="session")
 def packing_python(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """A function that gives an interpreter whose agents pack their first Tier."""
+    """A function that returns an interpreter whose agents pack their first Tier."""
     folder = tmp_path_factory.mktemp("python")
     return lambda codec: tier_codecs.packing_python(folder, codec)
 
@@ -188,7 +188,7 @@ def own_environment(
 
 @pytest.fixture(autouse=True)
 def own_umask() -> Iterator[None]:
-    """Gives the umask back, which a setup in this process makes private."""
+    """Restores the umask, which a setup in this process makes private."""
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -241,7 +241,7 @@ def soak_count(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
 
 @pytest.fixture(scope="session")
 def tool() -> Callable[[str], str]:
-    """A function that gives the path of a program, or skips the test without it."""
+    """A function that returns the path of a program, or skips the test without it."""
 
     def find(name: str) -> str:
         path = shutil.which(name)
@@ -254,7 +254,7 @@ def tool() -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def countfs_program() -> Path:
-    """The compiled counting file system, or a skip with what is missing for it."""
+    """The compiled counting file system, or a skip that names the missing parts."""
     if lack := countfs.missing():
         pytest.skip(lack)
     return countfs.build()

@@ -79,7 +79,7 @@ def tree(tmp_path: Path) -> Path:
 def line(
     tree: Path, run_root: Path, monarch_command: Path
 ) -> Iterator[Callable[..., list[str]]]:
-    """A function that gives the command line of a program under Monarch."""
+    """A function that returns the command line of a program under Monarch."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="monarch-test-") as ram:
         tier = ["--tier", f"ram:256MiB:{ram}"]  # its Pool holds each file packed
 

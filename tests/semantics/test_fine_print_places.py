@@ -43,7 +43,7 @@ def test_noexec(
 
 @pytest.fixture
 def medium(tmp_path: Path) -> Iterator[CountFs]:
-    """A file system for a Tier, which fails and hangs when it is told."""
+    """A file system for a Tier that fails and hangs on command."""
     if lack := countfs.missing():
         pytest.skip(lack)
     program = countfs.build(countfs.SOURCE.with_name("tierfs.c"))

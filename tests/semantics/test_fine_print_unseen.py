@@ -27,13 +27,13 @@ check()
 
 
 def unseen(under: Under, tree: Path, body: str) -> None:
-    """Runs what writes to FILE, which must show its old bytes afterwards."""
+    """Runs a writer to FILE, which must show its old bytes afterwards."""
     under(f"{OLD}{body}\ncheck()")
     assert (tree / "spare.bin").read_bytes() != b"s" * 10_000
 
 
 def setuid(program: Program, tree: Path, _: Path) -> list[str]:
-    """A program that runs as another user than the one who starts it."""
+    """A program that runs as another user than the one that starts it."""
     writer = program("unseen.c")
     os.chown(writer, NOBODY, NOBODY)
     writer.chmod(0o4755)

@@ -34,7 +34,7 @@ class AgentProcess:
         raise AssertionError(f"no notice {word!r}: {self.heard} {self.log()}")
 
     def status(self) -> dict[str, Any]:
-        """Return what the agent answers to a status request."""
+        """Return the agent's answer to a status request."""
         return ask(self.run, {"op": "status"})
 
     def figures(self) -> dict[str, int]:
@@ -67,7 +67,7 @@ class AgentProcess:
         }
 
     def read(self, *paths: Path) -> bytes:
-        """Return what a program under the Shim reads from these files."""
+        """Return the bytes that a program under the Shim reads from these files."""
         command = ["cat", *map(str, paths)]
         done = subprocess.run(
             command, env=self.environ(), stdout=subprocess.PIPE, check=True

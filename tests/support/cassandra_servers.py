@@ -117,7 +117,7 @@ class Cassandra:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it, with what it held before."""
+        """Starts it, with its former content."""
         self.folder.mkdir(exist_ok=True)
         names = "PasswordAuthenticator", "AllowAllAuthenticator"
         yaml = self.folder / "cassandra.yaml"

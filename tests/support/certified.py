@@ -74,7 +74,7 @@ def read_all(root: Path, epochs: int, stop: Path | None, seed: int) -> int:
 
 
 def main() -> int:
-    """Read with several processes; the exit status tells whether all was right."""
+    """Read with several processes; the exit status is 0 if all was right."""
     root, epochs, workers = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     stop = Path(sys.argv[4]) if len(sys.argv) > 4 else None
     children = []

@@ -18,12 +18,12 @@ def files_below(folder: Path, suffix: str = "") -> dict[Path, os.stat_result]:
 
 
 def disk_bytes(folder: Path, suffix: str = "") -> int:
-    """What `du` says of such files."""
+    """The result of `du` on such files."""
     return sum(one.st_blocks * 512 for one in files_below(folder, suffix).values())
 
 
 def data_bytes(folder: Path) -> int:
-    """What the bytes of files take of a disk, in whole pages.
+    """The disk space of the bytes of files, in whole pages.
 
     `du` counts, too, the blocks in which a file system keeps the extents of a file.
     """
@@ -34,7 +34,7 @@ def data_bytes(folder: Path) -> int:
 
 
 def descriptors(pid: int) -> dict[Path, str]:
-    """What the descriptors of a process lead to."""
+    """The targets of the descriptors of a process."""
     found = {}
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):

@@ -130,7 +130,7 @@ class Cluster:
         wait_until(lambda: sum(map(self.held, self.nodes)) == files, "files to be held")
 
     def kill(self) -> None:
-        """Kill what still runs on all nodes."""
+        """Kill all remaining processes on all nodes."""
         running = [one for job in self.jobs for one in job.running.values()]
         for one in running:
             one.kill()

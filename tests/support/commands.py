@@ -43,7 +43,7 @@ def python_without(module: str, folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a command has given."""
+    """The result of a command."""
 
     status: int
     stdout: str
@@ -51,7 +51,7 @@ class Ended:
 
     @property
     def ranks(self) -> list[dict[str, Any]]:
-        """What the ranks have printed, in their order; all of it must be right."""
+        """The output of the ranks, in their order; all of it must be right."""
         lines = [line for line in self.stdout.splitlines() if line.startswith("{")]
         seen = sorted(map(json.loads, lines), key=lambda one: one["rank"])
         assert not any(one["wrong"] for one in seen), self.stdout
@@ -67,7 +67,7 @@ class Ended:
         return self.lines("monarch: active in ")
 
     def well(self, status: int = 0) -> "Ended":
-        """Gives itself; it has ended with this status."""
+        """Check that it has ended with this status, and return itself."""
         assert self.status == status, f"exit {self.status}\n{self.stdout}{self.stderr}"
         return self
 
@@ -114,7 +114,7 @@ class Command:
         return self.process.poll() is None
 
     def end(self, limit_s: float = LIMIT_S) -> Ended:
-        """Wait for its end, or kill it and fail with what it said."""
+        """Wait for its end, or kill it and fail with its output."""
         try:
             status = self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -124,10 +124,10 @@ class Command:
         return Ended(status, self.stdout.read_text(), self.stderr.read_text())
 
     def kill(self) -> None:
-        """Kill it and what it has started, if it runs."""
+        """Kill it and its children, if it runs."""
         if self.is_running:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def words(self) -> str:
-        """All it has said so far."""
+        """Its output so far."""
         return self.stdout.read_text() + self.stderr.read_text()

@@ -81,7 +81,7 @@ def _headers() -> str:
 
 
 def _remove_old() -> None:
-    """Removes what nobody has used for a week."""
+    """Removes files that were not used for a week."""
     KEPT.mkdir(parents=True, exist_ok=True)
     for folder in KEPT.iterdir():
         if folder.stat().st_mtime < time.time() - KEPT_S:

@@ -71,7 +71,7 @@ def trusting() -> tuple[Conversation, Conversation]:
 
 
 def reach(state: State) -> tuple[Conversation, Conversation]:
-    """Two sides that have come to a state after the handshake."""
+    """Two sides that have reached a state after the handshake."""
     first = {
         State.JOINED: [(Role.CLIENT, Kind.JOIN)],
         State.FETCHING: [(Role.CLIENT, Kind.FETCH)],

@@ -18,7 +18,7 @@ COUNTS_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a mount has served since it was made or reset."""
+    """The counts of a mount since it was made or reset."""
 
     opens: int
     reads: int
@@ -33,7 +33,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class CountFs:
-    """One mount: `root` shows what `source` holds."""
+    """One mount: `root` shows the content of `source`."""
 
     source: Path
     root: Path
@@ -65,7 +65,7 @@ class CountFs:
 
 
 def missing() -> str | None:
-    """What this machine lacks to build and mount, or None."""
+    """The missing requirement for building and mounting, or None."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "needs /dev/fuse"
     for tool in ("cc", "pkg-config", "fusermount3"):

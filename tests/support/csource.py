@@ -135,5 +135,5 @@ def _expanded(names: set[str], inline: dict[str, set[str]]) -> set[str]:
 
 
 def nearest(path: Path, definers: set[Path]) -> set[Path]:
-    """The definers in the directory of a file if there are any, else all."""
+    """The definers in the directory of a file; if it has none, all."""
     return {there for there in definers if there.parent == path.parent} or definers

@@ -60,7 +60,7 @@ def fill_folders(board: Board) -> None:
 
 
 def plain(board: Board, script: str) -> str:
-    """What a Python program prints that does not run under the Shim."""
+    """The output of a Python program without the Shim."""
     head = f"import os\nos.chdir({str(board.root)!r})\n"
     command = [sys.executable, "-c", head + script]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

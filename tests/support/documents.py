@@ -53,7 +53,7 @@ def links(document: str) -> list[str]:
 
 
 def anchors(document: str) -> Iterator[str]:
-    """Yields the names that a code host gives to the headings."""
+    """Yields the anchors that a code host assigns to the headings."""
     for heading in _HEADING.findall(_FENCE.sub("", document)):
         plain = re.sub(r"[^\w\- ]", "", heading.lower())
         yield plain.strip().replace(" ", "-")

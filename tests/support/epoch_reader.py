@@ -68,7 +68,7 @@ class Reader:
         return sum(self.plan["workers"] for last in epochs if last > epoch)
 
     def meet(self, epoch: int) -> None:
-        """Wait until all processes have come as far as this."""
+        """Wait until all processes have reached this point."""
         folder = self.plan["meetings"]
         here = f"{folder}/at-{epoch}"
         os.makedirs(here, exist_ok=True)

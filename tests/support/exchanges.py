@@ -43,7 +43,7 @@ class Places:
 
 @dataclass(slots=True)
 class Heard:
-    """What a conversation has given."""
+    """The result of a conversation."""
 
     done: list[int] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)

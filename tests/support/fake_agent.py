@@ -104,7 +104,7 @@ class FakeAgent:
             time.sleep(0.005)
 
     def follow(self):
-        """Waits until all launchers have ended that signed in, or nobody listens."""
+        """Waits until all registered launchers have ended, or no process listens."""
         while True:
             self._look_at_slots()
             if self.seen and not any(map(alive, self.seen)):
@@ -131,7 +131,7 @@ class FakeAgent:
             yield struct.unpack_from(form, self.counters, start + offset)[0]
 
     def clear(self):
-        """Removes what it has made, as an agent does that cannot start."""
+        """Removes its files, as an agent that cannot start does."""
         for name in ("requests", "counters", "shim.so"):
             (self.run_dir / name).unlink()
 
@@ -149,7 +149,7 @@ class FakeAgent:
         os.kill(os.getpid(), getattr(signal, name))
 
     def report_self(self):
-        """Tells the test what the agent has inherited."""
+        """Reports to the test what the agent has inherited."""
         status = Path("/proc/self/status").read_text().splitlines()
         self.note(
             "self",
@@ -182,7 +182,7 @@ def alive(process):
 
 
 def hung_up(fd):
-    """Whether the other end of the pipe has gone."""
+    """Whether the other end of the pipe is closed."""
     poll = select.poll()
     poll.register(fd, 0)
     return bool(poll.poll(0))

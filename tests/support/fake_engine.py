@@ -45,18 +45,18 @@ class PeerNotes:
         self.told[peer] = usable, gone
 
     def fetched(self, peer: int) -> tuple[int, int]:
-        """Return how many Files, and bytes, have come from a peer."""
+        """Return the number of Files and bytes received from a peer."""
         return self.counted.get(peer, (0, 0))
 
     def answer(self, peer: int, size_bytes: int) -> None:
-        """Let a File come from a peer."""
+        """Let a File arrive from a peer."""
         files, before = self.fetched(peer)
         self.counted[peer] = files + 1, before + size_bytes
 
 
 @dataclass
 class FakeReceiver:
-    """Takes Fetches; ends them when the test says so."""
+    """Takes Fetches; ends them on command of the test."""
 
     table: Table
     fetches: list[Order] = field(default_factory=list)
@@ -71,7 +71,7 @@ class FakeReceiver:
         return len(taken)
 
     def arrivals(self) -> list[Completion]:
-        """Return what has failed or is to be reported."""
+        """Return failed transfers and those to be reported."""
         ended, self.ended = self.ended, []
         return ended
 
@@ -86,7 +86,7 @@ class FakeReceiver:
 
 @dataclass
 class FakeEngine:
-    """Does by the staging table what the native engine does, when the test says so.
+    """Does the native engine's work by the staging table, on command of the test.
 
     Args:
         fill_max: how many Files fill begins at once.
@@ -126,20 +126,20 @@ class FakeEngine:
         return 0
 
     def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
-        """Return what the partial Replicas of a Tier have held; all go at once."""
+        """Drop all partial Replicas of a Tier at once; return their bytes."""
         return self.partial.pop(tier, 0)
 
     def health(self) -> Health:
-        """Return what the test says."""
+        """Return the value set by the test."""
         return self.found
 
     def requests(self) -> list[int]:
-        """Return what Python alone can judge."""
+        """Return the requests that Python alone can judge."""
         asked, self.asked = self.asked, []
         return asked
 
     def demand(self, file: int, kind: int = OrderKind.ASKED) -> None:
-        """Begin what is asked for, as file_requests.c does."""
+        """Begin a request, as file_requests.c does."""
         verdict, order = self.table.begin(file, kind)
         if verdict is Verdict.BEGUN:
             self._begin(order)
@@ -191,7 +191,7 @@ class FakeEngine:
         assert state_change(self.words, file, word, following, wake=False)
 
     def _evict_oldest(self) -> bool:
-        """Evict the oldest Replica that nobody waits for; False: there is none."""
+        """Evict the oldest Replica that no program waits for; False: none exists."""
         unused = [file for file in self.passing if not self.is_awaited(file)]
         if unused:
             self.passing.remove(unused[0])
@@ -205,7 +205,7 @@ class FakeEngine:
             self.table.remove(file, self.pool_number)
 
     def published(self, order: Order) -> None:
-        """A Replica has come: in the Pool it stays until its room is needed."""
+        """A Replica has arrived: in the Pool it stays until its room is needed."""
         if order.tier == self.pool_number:
             self.passing.append(order.file)
         self.serve_pool()
@@ -220,7 +220,7 @@ class FakeEngine:
         return len(self.to_read), len(self.to_fetch)
 
     def hint(self, program: int, files: npt.NDArray[np.uint32]) -> None:
-        """Note what a program will open."""
+        """Note the files that a program will open."""
         self.hints[program] = files.tolist()
 
     def pause_fetching(self, *, paused: bool) -> None:
@@ -250,7 +250,7 @@ class FakeEngine:
         return len(taken)
 
     def completions(self) -> list[Completion]:
-        """Return what has failed or is to be reported."""
+        """Return failed transfers and those to be reported."""
         ended, self.ended = self.ended, []
         return ended
 
@@ -273,7 +273,7 @@ class FakeEngine:
 
 
 def completed(order: Order, step: Step, status: int) -> list[Completion]:
-    """Return what Python hears of the end of an order: nothing of most successes."""
+    """Return the completions of an order for Python: none for most successes."""
     if not (status or order.kind & OrderKind.REPORT):
         return []
     file, tier, kind, peer, word = order

@@ -23,7 +23,7 @@ KEY, SECRET = "AKTEST", "hush-hush-secret"
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What the bucket does instead of a good reply.
+    """The bucket's action instead of a good reply.
 
     Args:
         status: of an error, with this code in its body.

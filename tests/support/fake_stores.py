@@ -15,7 +15,7 @@ Reply = Callable[[int, bytes], "Act | None"]
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What a store does instead of a good reply.
+    """The store's action instead of a good reply.
 
     Args:
         late_s: it replies so much later.
@@ -138,7 +138,7 @@ class FakeRedis:
 
 
 async def _command(reader: asyncio.StreamReader) -> list[bytes]:
-    """The words of the next command; none: the client has gone."""
+    """The words of the next command; none: the client has disconnected."""
     head = await reader.readline()
     if not head:
         return []

@@ -74,7 +74,7 @@ def rich_tree(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the compiled consumers, or a skip with what is missing."""
+    """The directory of the compiled consumers, or a skip that names missing parts."""
     if lack := readers.missing():
         pytest.skip(lack)
     return readers.build_programs(tmp_path_factory.mktemp("programs"))

@@ -15,7 +15,7 @@ CERTIFIED = Path(__file__).with_name("certified.py")
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """What all jobs of a test share: the command, the dataset and the run root.
+    """The shared parts of all jobs of a test: command, dataset and run root.
 
     Args:
         extra: options of every job.
@@ -58,7 +58,7 @@ class Jobs:
         return dict(json.loads(file.read_text()))
 
     def agent(self) -> int | None:
-        """The pid of the running agent, if there is one."""
+        """The pid of the running agent, if any."""
         return next(iter(processes.agents(self.run_root)), None)
 
     def wait_for_agent(self) -> int:

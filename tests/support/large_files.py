@@ -82,7 +82,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Campaign:
-    """Large files at a throttled origin, and what has been played on them."""
+    """Large files at a throttled origin, and the operations played on them."""
 
     runner: Runner
     origin: CountFs
@@ -133,7 +133,7 @@ class Campaign:
         return [program, WAYS[way].medium, str(self.origin.root), *numbers]
 
     def make(self, bytes_per_s: int = 0) -> None:
-        """Write what an earlier run has changed, and set the pace of the origin."""
+        """Restore files changed by an earlier run, and set the pace of the origin."""
         words = [str(build("play", *PLAY)), "make", str(self.origin.source)]
         self.runner.plain([*words, *map(str, SIZES)]).succeed()
         self.origin.set(bw=bytes_per_s)

@@ -53,7 +53,7 @@ class LatencySource:
         self._ready()
 
     def read(self, ranges: Sequence[Range], replica: int = 0) -> list[memoryview]:
-        """Return the bytes of some ranges, when their time has come."""
+        """Return the bytes of some ranges, when they are due."""
         return [self._read(one, replica) for one in ranges]
 
     def selected(self, index: RecordIndex) -> "LatencySource":

@@ -86,7 +86,7 @@ class Site:
         )
 
     def nothing_left(self) -> None:
-        """Everything of the jobs has gone: processes, run directories, RAM tiers."""
+        """Wait until no processes, run directories or RAM tiers of jobs are left."""
 
         def gone() -> bool:
             return not self.leftovers()
@@ -97,7 +97,7 @@ class Site:
             raise AssertionError(f"{error}: {self.leftovers()}") from None
 
     def leftovers(self) -> list[str]:
-        """What is left: directories by their names, processes by their words."""
+        """The leftovers: directories by their names, processes by their words."""
         found = [path.name for path in self.run_root.iterdir()]
         for pid, words in processes.marked(self.run_root, environ=True).items():
             if not words[0].endswith(ENDLESS):

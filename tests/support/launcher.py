@@ -44,7 +44,7 @@ def compile_c(name: str, *words: str | Path) -> Path:
 
 
 def layout() -> dict[str, Any]:
-    """What the fake agent knows of segments, and a Shim that does nothing."""
+    """The layout of segments for the fake agent, and a Shim that does nothing."""
     source = Path(__file__).with_name("empty_shim.c")
     shim = compile_c("shim.so", "-shared", "-fPIC", source)
     return {**segments.described(), "shim": str(shim)}
@@ -66,11 +66,11 @@ class Launch:
 
     @property
     def journal(self) -> Path:
-        """What the agents have noted."""
+        """The notes of the agents."""
         return self.folder / "journal"
 
     def prepare(self) -> None:
-        """Makes the wrapper that stands for Python, and a healthy script."""
+        """Makes the wrapper that replaces Python, and a healthy script."""
         agent = Path(__file__).with_name("fake_agent.py")
         python = self.folder / "python"
         python.write_text(
@@ -91,7 +91,7 @@ class Launch:
         self.script(HEALTHY)
 
     def script(self, steps: Sequence[Step]) -> None:
-        """Says what agents that start from now on do."""
+        """Sets the script of agents that start from now on."""
         script = {
             "steps": [*steps],
             "layout": dict(self.layout),

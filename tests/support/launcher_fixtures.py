@@ -34,7 +34,7 @@ def launcher_build() -> Path:
 
 @pytest.fixture(scope="session")
 def launcher_layout() -> dict[str, Any]:
-    """What the fake agent knows of shared memory."""
+    """The layout of shared memory for the fake agent."""
     return layout()
 
 

@@ -43,7 +43,7 @@ def annexed(source: Path) -> Path:
 
 
 def annex_key(path: Path) -> str:
-    """The key that git-annex gives a file by default, with the last two suffixes."""
+    """The default key of git-annex for a file, with the last two suffixes."""
     content = path.read_bytes()
     suffixes = "".join(path.suffixes[-2:])
     return f"SHA256E-s{len(content)}--{hashlib.sha256(content).hexdigest()}{suffixes}"

@@ -65,7 +65,7 @@ class Member:
         return [json.loads(line) for line in lines if line != '"end"\n']
 
     def errors(self) -> str:
-        """What it, or a reader that it has started, had to say."""
+        """The messages of its errors, and of those of a reader that it has started."""
         return self._errors.read_text() if self._errors.exists() else ""
 
     @property
@@ -75,12 +75,12 @@ class Member:
 
     @property
     def has_ended_well(self) -> bool:
-        """Whether it has come to the end of its last epoch."""
+        """Whether it has reached the end of its last epoch."""
         return self._said.exists() and self._said.read_text().endswith('"end"\n')
 
 
 class Zygote:
-    """Starts ranks as quickly as a fork goes."""
+    """Starts ranks as quickly as by fork."""
 
     def __init__(
         self, folder: Path, process: subprocess.Popen[str], has_own_mounts: bool

@@ -38,7 +38,7 @@ def load(plan: dict[str, Any]) -> None:
 
 
 def rest_of(loader: Loader, epochs: int) -> Iterator[Batch]:
-    """Give the batches of this epoch and the next ones."""
+    """Yield the batches of this epoch and the next ones."""
     while loader.state_dict()["epoch"] < epochs:
         yield from loader
 

@@ -53,7 +53,7 @@ def numbered(count: int, most: int = 3000, seed: int = 1) -> list[bytes]:
 
 
 def write_tfrecord(path: Path, values: Sequence[bytes]) -> Path:
-    """Write Records; the checksums of payloads, which nobody reads, are 0."""
+    """Write Records; the checksums of payloads, which are never read, are 0."""
     with path.open("wb") as out:
         for value in values:
             length = struct.pack("<Q", len(value))
@@ -73,7 +73,7 @@ def write_tar(path: Path, values: Sequence[bytes]) -> Path:
 
 
 class Rank:
-    """A process that loads as one rank; what it says goes to a file, as pipes fill."""
+    """A process that loads as one rank; its output is a file, as pipes fill."""
 
     def __init__(
         self, path: Path, plan: dict[str, Any] | None = None, **options: Any
@@ -90,12 +90,12 @@ class Rank:
             )
 
     def said(self) -> list[Any]:
-        """Return what it has said so far, without a part of a line."""
+        """Return its output so far, without a partial line."""
         lines = self._said.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def first(self, count: int) -> list[Any]:
-        """Return what it has said of its first batches."""
+        """Return its output on its first batches."""
         wait_until(lambda: len(self.said()) >= count, "the first batches")
         return self.said()[:count]
 

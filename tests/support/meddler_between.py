@@ -49,12 +49,12 @@ def connected(namespace: str, place: tuple[str, int]) -> socket.socket:
 
 
 def addresses(folder: Path) -> set[Path]:
-    """The files by which nodes tell where they listen."""
+    """The files in which nodes publish their addresses."""
     return set(folder.glob("*.address"))
 
 
 async def follow_addresses(meddler: Meddler, spaces: list[str], folder: Path) -> None:
-    """Listen in place of each node as soon as it says where it does."""
+    """Listen in place of each node as soon as it publishes its address."""
     known: set[Path] = set()
     while True:
         for file in addresses(folder) - known:
@@ -71,7 +71,7 @@ async def follow_addresses(meddler: Meddler, spaces: list[str], folder: Path) ->
 
 
 def obey(meddler: Meddler, line: str) -> None:
-    """Do what a line of the standard input says."""
+    """Execute the order of a line of the standard input."""
     match line.split():
         case ["change", count]:
             meddler.change_every = int(count)
@@ -84,7 +84,7 @@ def obey(meddler: Meddler, line: str) -> None:
 
 
 async def main() -> None:
-    """Carry what the nodes say until the standard input ends."""
+    """Forward the messages of the nodes until the standard input ends."""
     *spaces, folder = sys.argv[1:]
     meddler, loop = Meddler(), asyncio.get_running_loop()
     following = follow_addresses(meddler, spaces, Path(folder))

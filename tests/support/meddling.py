@@ -128,7 +128,7 @@ class Meddler:
         return False
 
     def _meddle(self, kind: Kind, held: bytes, frame: bytes) -> tuple[bytes, bytes]:
-        """What is sent in place of a frame, and what is held back for later."""
+        """The bytes sent in place of a frame, and those held back for later."""
         self.joins += kind is Kind.JOIN
         if held or not self.way or kind is not Kind.HEARTBEAT:
             return frame + held, b""

@@ -29,7 +29,7 @@ POOLED_MAX = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What each node reads, and how fast the medium of a node is."""
+    """The files that each node reads, and the bandwidth of its medium."""
 
     files: int
     mean_bytes: int
@@ -59,7 +59,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One pass over what is staged.
+    """One pass over staged files.
 
     Attributes:
         read_bytes: what the programs of all nodes have read.
@@ -75,7 +75,7 @@ class Reading:
 
     @property
     def pooled(self) -> float:
-        """Which part of what was read did not come from a medium."""
+        """The share of the read bytes that no medium served."""
         return max(0.0, 1 - sum(self.given_bytes) / self.stored_bytes)
 
     @property
@@ -84,7 +84,7 @@ class Reading:
         return (1 - self.pooled) * self.read_bytes / self.seconds
 
     def used(self, bytes_per_s: int) -> float:
-        """Which part of what all media could have given they have given."""
+        """The used share of the bandwidth of all media."""
         could = len(self.given_bytes) * bytes_per_s * self.seconds
         return sum(self.given_bytes) / could
 
@@ -92,7 +92,7 @@ class Reading:
 def read_staged(
     tools: Tools, folder: Path, nodes: int, way: Way, share: Share
 ) -> Reading:
-    """Let the nodes of a job read, whose Tiers hold all; check what has given it."""
+    """Let nodes whose Tiers hold all files read them; check the sources of bytes."""
     parted = way.mode == "partition"
     files = share.files * (nodes if parted else 1)
     shape = Shape(nodes, files, share.mean_bytes)
@@ -139,7 +139,7 @@ def _media(cluster: Cluster, share: Share) -> Iterator[list[CountFs]]:
 
 
 def _check(cluster: Cluster, outcome: Outcome, reading: Reading, share: Share) -> None:
-    """The media have given what was read, none of them faster than it may."""
+    """Check that the media served all reads, none of them faster than permitted."""
     counts = cluster.origin.counts()
     assert counts.opens == counts.reads == 0, counts
     assert not any(one.at_origin for one in outcome.opens)

@@ -25,7 +25,7 @@ def tell(view: View) -> None:
 
 
 async def repeat(mesh: Mesh) -> None:
-    """Tells the view for ever."""
+    """Prints the view for ever."""
     while True:
         tell(mesh.view)
         await asyncio.sleep(REPEAT_S)

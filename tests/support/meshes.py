@@ -20,7 +20,7 @@ POLL_S = 0.01
 
 @dataclass
 class Node:
-    """One node, and what its agent has received."""
+    """One node, and the messages that its agent has received."""
 
     mesh: Mesh
     number: int

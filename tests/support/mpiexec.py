@@ -81,7 +81,7 @@ def install(name: str, parent: Path) -> Mpi:
     """Install an MPI below a directory, unless it is there from an earlier time.
 
     Raises:
-        OSError: it cannot be installed; the message says why.
+        OSError: it cannot be installed; the message states the reason.
     """
     mpi = Mpi(name, parent / name)
     done = mpi.home / "installed"

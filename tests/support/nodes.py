@@ -19,7 +19,7 @@ JOB_LIMIT_S = 110.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the programs of a job read.
+    """The reads of the programs of a job.
 
     Args:
         epochs: of each node, which is a single number where they are all the same.
@@ -82,7 +82,7 @@ class Node:
         return processes.agents(f"{self.run_root}/")
 
     def agent(self) -> int | None:
-        """The pid of this node's agent, if there is one."""
+        """The pid of this node's agent, if any."""
         return next(iter(self.agents()), None)
 
     def hurt(self, blow: signal.Signals) -> float:
@@ -93,18 +93,18 @@ class Node:
         return time.monotonic()
 
     def log(self) -> str:
-        """What the agents of this node have written down."""
+        """The logs of the agents of this node."""
         logs = sorted(self.run_root.glob("*/agent.log"))
         return "".join(log.read_text(errors="replace") for log in logs)
 
     def kill(self) -> None:
-        """Kill what still runs on this node."""
+        """Kill all remaining processes on this node."""
         processes.kill_marked(f"{self.run_root}/")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the programs of all nodes have noted, and the job's report.
+    """The notes of the programs of all nodes, and the job's report.
 
     Attributes:
         spans: of each epoch, the first begin and the last end of each node.
@@ -194,7 +194,7 @@ class Job:
         return self.notes()
 
     def notes(self) -> Outcome:
-        """What the programs that have ended have noted."""
+        """The notes of the programs that have ended."""
         files = json.loads((self.folder / "plan.json").read_text())["files"]
         said = {number: self._said(number) for number in self.running}
         outcome = Outcome([], [], [], self._report(), said, [])
@@ -226,7 +226,7 @@ class Job:
 def _add(
     outcome: Outcome, node: int, notes: Mapping[str, Any], files: Sequence[str]
 ) -> None:
-    """Add what one process has noted."""
+    """Add the notes of one process."""
     outcome.wrong.extend(f"node {node}: {words}" for words in notes["wrong"])
     outcome.longest_s.append(notes["longest_s"])
     for epoch, number, begin_s, delay_s, at_origin in notes["opens"]:

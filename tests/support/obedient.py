@@ -46,7 +46,7 @@ class Program:
         )
 
     def write(self, path: Path) -> None:
-        """Let it replace what is in a file."""
+        """Let it replace the content of a file."""
         assert self.do(f"open({str(path)!r}, 'w').write('NEW')") == "3"
 
     def start(self, script: str) -> None:
@@ -59,7 +59,7 @@ class Program:
         assert self.do("child.communicate(b'go')") == "(None, None)"
 
     def end(self) -> None:
-        """Let it end, and with it the child that goes on in its place."""
+        """Let it end, and with it the child that continues in its place."""
         self.process.communicate()
 
 

@@ -20,7 +20,7 @@ def wait_until(
     what: str = "the event",
     limit_s: float = WAIT_S,
 ) -> None:
-    """Waits for something observable, or fails with what did not happen."""
+    """Waits until a condition is true, or fails with its description."""
     began = time.monotonic()
     end = began + limit_s
     while not true():
@@ -92,7 +92,7 @@ def mapped() -> set[str]:
 
 
 def exists(pid: int) -> bool:
-    """Whether there is such a process, a zombie included."""
+    """Whether such a process exists, a zombie included."""
     return psutil.pid_exists(pid)
 
 
@@ -103,5 +103,5 @@ def wait_for_state(pid: int, *states: str) -> None:
 
 
 def wait_for_end(pid: int) -> None:
-    """Waits until a process has gone."""
+    """Waits until a process no longer exists."""
     wait_until(lambda: not exists(pid), f"end of process {pid}")

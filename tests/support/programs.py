@@ -27,7 +27,7 @@ Words = Sequence[str | os.PathLike[str]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a program's run gave, and the report of Monarch if it ran under it."""
+    """The result of a program's run, and the report of Monarch if it ran under it."""
 
     status: int
     stdout: bytes
@@ -36,7 +36,7 @@ class Outcome:
 
     @property
     def words(self) -> tuple[int, bytes, bytes]:
-        """What the program said: the same plain and under Monarch."""
+        """The status and output of the program: the same plain and under Monarch."""
         return self.status, self.stdout, self.stderr
 
     @property
@@ -56,17 +56,17 @@ class Outcome:
 
     @property
     def copied_bytes(self) -> int:
-        """Those without what was read to choose the codec of a packed Tier."""
+        """The same without the bytes read to choose the codec of a packed Tier."""
         return self.origin_bytes - tried_bytes(self.report)
 
     def succeed(self) -> "Outcome":
-        """Gives the outcome itself, which must be that of a success."""
+        """Check that it was a success, and return the outcome itself."""
         assert self.status == 0, self.stderr.decode()
         return self
 
 
 def ready_opens(counters: Mapping[str, int]) -> int:
-    """The opens of what a Tier held."""
+    """The opens of files that a Tier held."""
     return sum(value for name, value in counters.items() if name.startswith(READY))
 
 
@@ -141,7 +141,7 @@ def finish(
     timeout: float = PROGRAM_TIMEOUT_S,
     answer: bytes | None = None,
 ) -> Outcome:
-    """Waits for a program and gives its outcome; kills its session if it is late."""
+    """Waits for a program and returns its outcome; kills its session if it is late."""
     try:
         stdout, stderr = process.communicate(answer, timeout)
     except subprocess.TimeoutExpired:

@@ -42,7 +42,7 @@ def wrong_files(root: Path) -> list[str]:
 
 
 def wait_for(file: Path, own: Path) -> list[int]:
-    """Say that this rank has come so far, wait for the file, return the signals."""
+    """Announce that this rank waits, wait for the file, return the signals."""
     got: list[int] = []
     for signo in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signo, lambda number, _: got.append(number))

@@ -85,7 +85,7 @@ def build_programs(folder: Path) -> Path:
 
 
 def missing() -> str | None:
-    """What this machine lacks to build the readers, or None."""
+    """The missing requirement for building the readers, or None."""
     for tool in ("cc", "c++"):
         if shutil.which(tool) is None:
             return f"needs the program {tool}"

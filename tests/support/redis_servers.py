@@ -21,7 +21,7 @@ BUS: Final = 10_000
 
 
 def free_port() -> int:
-    """A port that nobody uses."""
+    """An unused port."""
     with socket.socket() as sock:
         sock.bind((HOST, 0))
         port: int = sock.getsockname()[1]
@@ -29,7 +29,7 @@ def free_port() -> int:
 
 
 def cluster_port() -> int:
-    """A port that nobody uses, and neither the second one of such a server."""
+    """A port that is unused, as is the second port of such a server."""
     while True:
         port = free_port()
         with suppress(OSError, OverflowError), socket.socket() as bus:
@@ -49,7 +49,7 @@ class Redis:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it, with what it held before."""
+        """Starts it, with its former content."""
         words = [self.program, "--port", str(self.port), "--bind", HOST]
         words += ["--dir", str(self.folder), "--save", "", "--appendonly", "yes"]
         if self.password:
@@ -136,7 +136,7 @@ def join(servers: list[Redis], places: list[str]) -> None:
 
 
 def told(server: Redis, *words: str) -> str:
-    """What a server answers."""
+    """The answer of a server."""
     asked = ["redis-cli", "-p", str(server.port), *words]
     return subprocess.run(asked, capture_output=True, text=True, timeout=10).stdout
 

@@ -31,7 +31,7 @@ STUCK_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """How often each test of the suites gave which result."""
+    """How often each test of the suites had which result."""
 
     status: int
     tests: Mapping[str, Counter[str]]
@@ -43,7 +43,7 @@ class Results:
         return sum(counts.total() for counts in self.tests.values())
 
     def differences(self, other: "Results") -> list[str]:
-        """One line per test that gave another result in the other run."""
+        """One line per test that had another result in the other run."""
         names = sorted(self.tests.keys() | other.tests.keys())
         pairs = [(n, self.tests.get(n), other.tests.get(n)) for n in names]
         return [f"{n}: {one} against {two}" for n, one, two in pairs if one != two]
@@ -97,7 +97,7 @@ def run_under_monarch(
 ) -> tuple[Results, int]:
     """Stages the suites' own files, then runs all suites under Monarch.
 
-    Gives also how many opens of the suites themselves were redirected.
+    Also returns the number of redirected opens of the suites themselves.
     """
     script = f'{stage(python.suites)} >"$0" && exec "$@"'
     staged = folder / "staged"
@@ -112,7 +112,7 @@ def run_under_monarch(
 
 
 def results(outcome: Outcome, folder: Path) -> Results:
-    """Reads what regrtest has written about each test."""
+    """Reads the results that regrtest has written for each test."""
     text = (outcome.stdout + outcome.stderr).decode(errors="replace")
     file = folder / "results.xml"
     assert file.exists(), text

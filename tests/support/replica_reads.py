@@ -52,7 +52,7 @@ def unescaped(text: str) -> bytes:
 
 
 def gate(runner: Runner, root: Path, words: Words) -> list[str]:
-    """Stages, then traces a program; gives its opens of files at their origin."""
+    """Stages, then traces a program; returns its opens of files at their origin."""
     traces = runner.folder / "traces"
     script = f"{stage(root)} && {traced(words, traces)}"
     runner.under_monarch(["sh", "-c", script], roots=[root]).succeed()

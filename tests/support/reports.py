@@ -59,7 +59,7 @@ def base(nodes: int = 1, **changes: Any) -> Report:
 
 
 def uneven(part: Snapshot) -> Snapshot:
-    """Return the figures of a node with peers that gave it different amounts."""
+    """Return the figures of a node with peers that sent it different amounts."""
     peers = tuple(
         replace(peer, fetched_bytes=peer.fetched_bytes * (1 + peer.number % 5))
         for peer in part.peers
@@ -112,7 +112,7 @@ def good(nodes: int = 1, passes: int = 3, points: int = 305) -> Report:
 
 
 def run_of(ended_s: float) -> Report:
-    """Return what schema 2 adds about the run."""
+    """Return the additions of schema 2 about the run."""
     return {
         "ended_s": ended_s,
         "exit_status": 0,
@@ -319,7 +319,7 @@ def failed(nodes: int = 1) -> Report:
 
 
 def troubles() -> Report:
-    """Return the parts of a report that tell of errors."""
+    """Return the parts of a report that describe errors."""
     fallback = "opens read the origin because the file could not be staged"
     folder = "/pfs/imagenet"
     return {

@@ -93,7 +93,7 @@ def add_attributes(root: Path) -> None:
 
 
 def set_times(root: Path) -> None:
-    """Gives everything a modification time of its own, with odd nanoseconds."""
+    """Sets a modification time of its own on every entry, with odd nanoseconds."""
     paths = [root, *root.rglob("*")]
     for number, path in enumerate(sorted(paths, reverse=True)):
         modified_ns = 1_600_000_000_123_456_789 + number * 1_000_000_007
@@ -102,7 +102,7 @@ def set_times(root: Path) -> None:
 
 
 def zero(root: Path) -> int:
-    """Overwrites each regular file with zeros, times kept; gives their count."""
+    """Overwrites each regular file with zeros, times kept; returns their count."""
     paths = [p for p in root.rglob("*") if p.is_file() and not p.is_symlink()]
     for path in paths:
         found = path.stat()

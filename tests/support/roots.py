@@ -52,7 +52,7 @@ def make_musl_root(root: Path, compiler: str) -> Path:
 
 
 def make_root(root: Path, *programs: str) -> Path:
-    """Makes a root with programs below /bin and what they need to run."""
+    """Makes a root with programs below /bin and the files that they need to run."""
     for place in ("bin", "lib", "lib64", "dev/shm", "proc", "tmp"):
         (root / place).mkdir(parents=True, exist_ok=True)
     for program in programs:

@@ -85,7 +85,7 @@ def _served(
 
 
 def _answers(url: str) -> bool:
-    """Whether a server says anything; without a signature it refuses."""
+    """Whether a server answers; without a signature it refuses."""
     try:
         urlopen(url, timeout=2).close()
     except HTTPError as error:

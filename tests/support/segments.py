@@ -41,7 +41,7 @@ def write_field(path: Path, field: str, value: int | bytes) -> None:
 
 
 def described() -> dict[str, Any]:
-    """What a program without numpy needs to make and read segments, for JSON."""
+    """The layout for a program without numpy to make and read segments, for JSON."""
     process = DTYPES["counters"].fields["process"]  # type: ignore[index]
     return {
         "version": CONSTANTS["LAYOUT_VERSION"],

@@ -58,7 +58,7 @@ class Job:
         return self.process.stdout.readline()
 
     def end(self) -> Outcome:
-        """Let the program end; return what the job gave."""
+        """Let the program end; return the result of the job."""
         self.stays.unlink(missing_ok=True)
         outcome = finish(self.process).succeed()
         return Outcome(*outcome.words, report=read_report(self.report, outcome))

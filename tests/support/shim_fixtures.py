@@ -203,7 +203,7 @@ def probe(compiled: Compile) -> Path:
 def python(
     board: Board, script: str, interpreter: str = sys.executable, **options: Any
 ) -> str:
-    """What a Python program under the Shim prints."""
+    """The output of a Python program under the Shim."""
     head = f"import os, ctypes, sys\nD = {str(board.root)!r}\nos.chdir(D)\n{READ}"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     done = subprocess.run(
@@ -218,7 +218,7 @@ def python(
 
 
 def python_around(board: Board, script: str, change: Callable[[], object]) -> str:
-    """What a Python program prints behind its first line, after which it waits.
+    """The output of a Python program after its first line, behind which it waits.
 
     Args:
         change: what happens meanwhile, and is seen by no Shim.

@@ -37,7 +37,7 @@ class Site:
         return sorted(path for path in found if path.suffix != ".npz")
 
     def leftovers(self) -> list[Path]:
-        """Return what else staging has left."""
+        """Return the other leftovers of staging."""
         found = self.folder.glob("tier*/monarch-*/*")
         strangers = [path for path in found if not path.name.startswith("retained-")]
         return strangers + list(self.folder.glob("run*/*"))
@@ -91,7 +91,7 @@ class HostSite(Site):
         ]
 
     def stage(self, data: Path, *options: str) -> list[Ended]:
-        """Stage a dataset on all nodes at once; return what came of it on each."""
+        """Stage a dataset on all nodes at once; return the result of each."""
         running = self.start(data, *options)
         try:
             return [one.end(LAUNCH_TIMEOUT_S) for one in running]

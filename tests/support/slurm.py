@@ -61,7 +61,7 @@ ConstrainRAMSpace=yes
 
 
 def missing(proctrack: str) -> str | None:
-    """What this machine lacks for such a Slurm, or None."""
+    """The missing requirement for such a Slurm, or None."""
     for program in PROGRAMS:
         if shutil.which(program) is None:
             return f"needs {program} (Debian: slurmctld slurmd slurm-client)"
@@ -80,11 +80,11 @@ class Slurm:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What its commands need in their environment."""
+        """The environment of its commands."""
         return {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def ask(self, *words: str) -> str:
-        """Run one of its short commands and return what it prints."""
+        """Run one of its short commands and return its output."""
         done = subprocess.run(
             words,
             env={**os.environ, **self.environ},
@@ -118,7 +118,7 @@ class Slurm:
 
 @contextmanager
 def started(folder: Path, proctrack: str, nodes: int = NODES) -> Iterator[Slurm]:
-    """A Slurm that has come up; ended with all that it runs."""
+    """A started Slurm; ended with all that it runs."""
     # Where nodes share the machine, their cgroups are told apart by their names alone.
     names = tuple(f"m{os.getpid()}n{number}" for number in range(nodes))
     slurm = Slurm(folder, proctrack, names)

@@ -52,7 +52,7 @@ class Space:
         return ("nsenter", f"--net=/run/netns/{self.name}")
 
     def cut(self) -> None:
-        """Let no frame pass any more; neither end sees that the link is gone."""
+        """Let no frame pass any more; neither end sees that the link is cut."""
         ip(self.switch, "link", "set", self.port, "nomaster")
 
     def heal(self) -> None:
@@ -60,14 +60,14 @@ class Space:
         ip(self.switch, "link", "set", self.port, "master", "bridge")
 
     def limit(self, bits_per_s: int) -> None:
-        """Give the link this bandwidth in each direction."""
+        """Limit the link to this bandwidth in each direction."""
         for space, device in ((self.switch, self.port), (self.name, "eth0")):
             rate = ["rate", f"{bits_per_s}bit", "burst", str(BURST_BYTES)]
             words = ["qdisc", "replace", "dev", device, "root", "tbf", *rate]
             do("tc", "-n", space, *words, "latency", "5ms")
 
     def tell(self, order: str) -> None:
-        """Give the program that is this node's link an order; see tap_wire.py."""
+        """Send an order to the program that is this node's link; see tap_wire.py."""
         assert self.wire is not None
         assert self.wire.stdin is not None
         self.wire.stdin.write(order.encode() + b"\n")
@@ -81,7 +81,7 @@ class Space:
         return int(self.wire.stdout.readline())
 
     def carried(self) -> tuple[int, int]:
-        """The bytes that have left the node, and those that have come to it."""
+        """The bytes sent and received by the node."""
         place = Path("/sys/class/net", self.port, "statistics")
         names = [str(place / "rx_bytes"), str(place / "tx_bytes")]
         # ip netns exec mounts a /sys that shows the namespace's own devices.
@@ -128,13 +128,13 @@ def switched(count: int, wired: int | None = None) -> Iterator[list[Space]]:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Two nodes, and the program that stands between them."""
+    """Two nodes, and the program between them."""
 
     nodes: list[Space]
     program: "subprocess.Popen[str]"
 
     def tell(self, order: str) -> None:
-        """Give the program an order; see meddler_between.py."""
+        """Send an order to the program; see meddler_between.py."""
         assert self.program.stdin is not None
         self.program.stdin.write(order + "\n")
         self.program.stdin.flush()

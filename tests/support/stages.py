@@ -51,7 +51,7 @@ ABSENT: State = (ReplicaState.ABSENT, 0, Reason.NONE)
 
 @dataclass
 class Clock:
-    """Seconds that pass when the test says so."""
+    """Seconds that pass on command of the test."""
 
     now_s: float = 1000.0
 
@@ -138,7 +138,7 @@ class Stage:
         return [(order.file, order.tier) for order in self.engine.orders]
 
     def fetching(self) -> list[tuple[int, int, int]]:
-        """Return the Files that come from peers, with their Tiers and peers."""
+        """Return the Files being fetched from peers, with their Tiers and peers."""
         return [(order.file, order.tier, order.peer) for order in self.receiver.fetches]
 
     def pass_time(self, seconds: float) -> None:
@@ -161,7 +161,7 @@ class Stage:
         return sources
 
     def tally(self, name: str) -> int:
-        """Return what the data plane has counted of something."""
+        """Return a count of the data plane."""
         return self.stager.table.tally()[name]
 
 

@@ -22,7 +22,7 @@ ANSWER_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where an agent listens, and what it would believe."""
+    """The address of an agent, and the identity that it accepts."""
 
     host: str
     port: int
@@ -31,11 +31,11 @@ class Door:
     secret: bytes
 
     def connect(self) -> socket.socket:
-        """A connection on which nothing has been said."""
+        """A connection on which nothing was sent."""
         return socket.create_connection((self.host, self.port), PATIENCE_S)
 
     def answer(self, *pieces: bytes) -> bytes:
-        """What the agent says to some bytes before it closes; it must close."""
+        """The agent's answer to some bytes before it closes; it must close."""
         with self.connect() as stranger:
             # It may have closed before all of it was sent.
             with suppress(ConnectionError):
@@ -56,7 +56,7 @@ def doors(rendezvous: Path) -> list[Door]:
 
 
 def rest(stranger: socket.socket) -> bytes:
-    """What comes until the other side closes."""
+    """The bytes received until the other side closes."""
     content = b""
     with suppress(ConnectionError):
         while piece := stranger.recv(65536):
@@ -67,7 +67,7 @@ def rest(stranger: socket.socket) -> bytes:
 
 @dataclass
 class Caller:
-    """A conversation with an agent, and all that was said in it.
+    """A conversation with an agent, and all its messages.
 
     Args:
         number: the node that we claim to be.

@@ -40,7 +40,7 @@ ASKABLE = (ReplicaState.ABSENT, 0, Reason.NONE)
 
 
 class Row(NamedTuple):
-    """Where a File goes, and whom to ask for it."""
+    """The destination and the sources of a File."""
 
     destination: Destination
     sources: tuple[int, ...]
@@ -66,12 +66,12 @@ class Room:
 
     @property
     def free(self) -> int:
-        """What may still be reserved."""
+        """The bytes that may still be reserved."""
         return max(0, self.capacity - self.used - self.reserved) * self.in_service
 
 
 class Model:
-    """What a staging table decides by, and what it has decided."""
+    """The inputs and the decisions of a staging table."""
 
     def __init__(self, sizes: list[int], bases: tuple[int, ...]) -> None:
         self.sizes, self.bases = sizes, bases
@@ -133,7 +133,7 @@ class Model:
         ]
 
     def follow(self, rows: list[Row], *, uses_pool: bool) -> None:
-        """Room is promised to what is to be kept and is absent, and not offered."""
+        """Promise room to the Files to keep that are absent and not offered."""
         self.rows, self.uses_pool = rows, uses_pool
         self.promised = {
             file
@@ -149,25 +149,25 @@ class Model:
         room.taken_when_shrunk = room.used + room.reserved
 
     def shrink(self, place: int) -> None:
-        """It takes no more than it holds."""
+        """Set the capacity to the bytes that it holds."""
         room = self.accounts[place]
         self.set_capacity(place, room.used + room.reserved)
 
     def retire(self, place: int) -> bool:
-        """It holds nothing any more; what is reserved comes back by and by."""
+        """Drop all that it holds; reservations are freed by and by."""
         room = self.accounts[place]
         before, room.in_service, room.used = room.in_service, False, 0
         return before
 
     def spare_bytes(self) -> int:
-        """What is free and not promised."""
+        """The bytes that are free and not promised."""
         free = sum(room.free for room in self.accounts[:TIERS])
         return free - sum(map(self.need, self.promised))
 
     # -- beginnings -------------------------------------------------------------------
 
     def begin(self, file: int, kind: int) -> tuple[Verdict, Order | None]:
-        """What becomes of a File that is asked for."""
+        """The verdict on a requested File."""
         state, _, reason = self.states[file]
         if state is ReplicaState.READY:
             return Verdict.READY, None
@@ -224,7 +224,7 @@ class Model:
         return usable[0] if usable else NO_PEER
 
     def _may_fill(self, file: int) -> bool:
-        """Of the peers that are not known to have gone, the first can be asked."""
+        """Whether the first peer that is not known to have left can be asked."""
         there = [one for one in self.rows[file].sources if not self.peers[one][1]]
         return not there or self.peers[there[0]][0]
 
@@ -234,7 +234,7 @@ class Model:
         return any(t.in_service and self.need(file) <= t.capacity for t in tiers)
 
     def _makes_room(self, file: int) -> bool:
-        """Others leave for what this node keeps, and for what no node does."""
+        """Whether others are evicted: for Files kept by this node, or by no node."""
         here = self.rows[file].destination in (Destination.TIER, Destination.NOWHERE)
         return here and self._can_evict(file)
 
@@ -340,7 +340,7 @@ class Model:
             self.tally[f"{kind}_bytes"] += size
 
     def fail(self, order: Order, reason: Reason, *, promise: bool) -> bool:
-        """It is absent, and what is to be kept is promised room again."""
+        """Make it absent, and promise room again to a File to keep."""
         if not self.is_live(order):
             return False
         file = order.file
@@ -369,14 +369,14 @@ class Model:
         return tier
 
     def remove(self, file: int, tier: int, reason: Reason) -> int:
-        """Its name is gone, and its room is free."""
+        """Remove its name, and free its room."""
         self.states[file] = ReplicaState.ABSENT, 0, reason
         room = self.accounts[tier]
         room.used -= self.need(file) * room.in_service
         return self.word(file)
 
     def retry(self, file: int) -> bool:
-        """What is absent for a Reason that passes can be asked for."""
+        """Let a File that is absent for a passing Reason be requested again."""
         state, _, reason = self.states[file]
         passes = reason in (Reason.NO_ROOM, Reason.BUSY)
         if state is ReplicaState.ABSENT and passes:

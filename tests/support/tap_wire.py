@@ -77,7 +77,7 @@ class Wire:
                     self.obey(line.decode())
 
     def obey(self, line: str) -> None:
-        """Do what a line of the standard input says."""
+        """Execute the order of a line of the standard input."""
         match line.split():
             case ["late", value]:
                 self.late_s = float(value)

@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 
 
 def make_images(folder: Path) -> Path:
-    """Makes images of two classes, whose sum of pixels tells the class."""
+    """Makes images of two classes, whose sum of pixels determines the class."""
     chance = random.Random(2)
     for number in range(IMAGES):
         label = number % 2
@@ -28,7 +28,7 @@ def make_images(folder: Path) -> Path:
 
 
 def labels_of(stored: Records) -> Array:
-    """The class of each Record, as a column says."""
+    """The class of each Record, from a column."""
     column = stored.columns["label"]
     return np.array([float(column.name_of(value)) for value in column.values])
 

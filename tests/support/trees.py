@@ -69,7 +69,7 @@ class Tree:
         return [self.block.path(i) for i in range(self.block.name_count)]
 
     def hops(self) -> dict[bytes, tuple[int, ...]]:
-        """What the index says of directories and links outside the root, by path."""
+        """The index's status of directories and links outside the root, by path."""
         numbers = range(self.block.hop_start, len(self.block.entries))
         return {self.block.path(number): self.status_of(number) for number in numbers}
 
@@ -81,11 +81,11 @@ class Tree:
         raise AssertionError(f"{path!r} is no hop")
 
     def status(self, path: str | bytes) -> tuple[int, ...]:
-        """What the index says of a path, in the order of `lstat_of`."""
+        """The index's status of a path, in the order of `lstat_of`."""
         return self.status_of(self.entry(path))
 
     def status_of(self, number: int) -> tuple[int, ...]:
-        """What the index says of an Entry, in the order of `lstat_of`."""
+        """The index's status of an Entry, in the order of `lstat_of`."""
         entry = self.block.entries[number]
         attr = self.block.attrs[entry["attr"]]
         times = ("ino", "size", "mtime_ns", "ctime_ns", "blocks")
@@ -96,7 +96,7 @@ class Tree:
 
 
 def lstat_of(path: bytes) -> tuple[int, ...]:
-    """What the kernel says of a path, in the order of `Tree.status`."""
+    """The kernel's status of a path, in the order of `Tree.status`."""
     found = os.lstat(path)
     return (
         found.st_ino,

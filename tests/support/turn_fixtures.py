@@ -51,7 +51,7 @@ def program() -> Iterator[Run]:
 
 @pytest.fixture
 def survivor(begin: Begin, program: Run) -> Callable[[Path], Program]:
-    """Gives a program that has read a file and whose agent has ended since."""
+    """A function that returns a program whose agent has ended after it read a file."""
 
     def outlive(path: Path) -> Program:
         agent = begin()

@@ -21,12 +21,12 @@ POLL_S = 0.01
 
 
 def digest_of(content: bytes) -> str:
-    """What a program answers that has read these bytes."""
+    """The answer of a program that has read these bytes."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 class Reading(NamedTuple):
-    """What a program has read of a file, and whether it was the origin's."""
+    """The digest of a read file, and whether the origin served it."""
 
     digest: str
     at_origin: bool
@@ -34,7 +34,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A program that runs on a node, and does what it is told."""
+    """A program on a node that executes orders."""
 
     node: int
     process: "subprocess.Popen[str]"
@@ -54,7 +54,7 @@ class Writer:
 
 
 def sees(writer: Writer, path: str, content: bytes) -> Callable[[], bool]:
-    """Return what tells whether a program reads these bytes."""
+    """Return a function that tests whether a program reads these bytes."""
     wanted = digest_of(content)
     return lambda: writer.read(path).digest == wanted
 

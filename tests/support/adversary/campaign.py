@@ -8,7 +8,7 @@ from support.adversary.sequences import BATCH, Failure, sequence
 
 
 def campaign(scene: Scene, seeds: Iterable[int], small: bool) -> Iterator[Failure]:
-    """Plays all seeds and gives the failures; `small`: minimised."""
+    """Plays all seeds and returns the failures; `small`: minimised."""
     for _, batch in groupby(seeds, key=lambda seed: seed // BATCH):
         for failure in scene.play([sequence(seed) for seed in batch]):
             if failure:

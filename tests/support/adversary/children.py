@@ -99,7 +99,7 @@ def child_inherits(play: Play) -> str:
 
 @operation("inherited", 3)
 def keep_child(play: Play) -> str:
-    """The same, and the child lives on: it writes what it is told."""
+    """The same, and the child lives on: it writes on command."""
     path = play.path(tree.CATALOGUED)
     descriptor = truth.raw_open(path, os.O_WRONLY | os.O_APPEND)
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=descriptor)

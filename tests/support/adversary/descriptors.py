@@ -96,7 +96,7 @@ TAKES = (by_other_file, by_other_file, by_new_file, by_link, by_nothing, by_movi
 
 @operation("descriptors", 6)
 def take_name_of_held(play: Play) -> str:
-    """The name of a held file goes, or becomes that of another one."""
+    """The name of a held file is removed, or becomes that of another one."""
     held = play.some_held()
     play.lost = False
     name = play.random.choice(held.names)

@@ -67,7 +67,7 @@ MOVES: tuple[Callable[[Play, str], str], ...] = (
 
 @operation("folders", 6)
 def use_held_folder(play: Play) -> str:
-    """Names in a directory that is held open are used after its own has gone."""
+    """Names in a directory that is held open are used after its own was removed."""
     name = play.pick(PLACES)
     holder = os.open(name, play.pick((os.O_RDONLY, os.O_PATH)) | os.O_DIRECTORY)
     try:
@@ -87,7 +87,7 @@ def use_held_folder(play: Play) -> str:
 
 @operation("folders", 6)
 def use_working_folder(play: Play) -> str:
-    """Names in the working directory are used after its own has gone."""
+    """Names in the working directory are used after its own was removed."""
     name = play.pick(PLACES)
     os.chdir(name)
     result = play.way(MOVES)(play, name)

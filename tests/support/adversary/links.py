@@ -13,7 +13,7 @@ AT_SYMLINK_FOLLOW, AT_EMPTY_PATH = 0x400, 0x1000
 
 
 def checked(result: int) -> str:
-    """The result of a libc call through ctypes, as os would give it."""
+    """The result of a libc call through ctypes, as os would return it."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -24,7 +24,7 @@ NEW = ("fresh", "a/fresh", "b/fresh", "a/deep/fresh", "ex/fresh", "../other/fres
 
 
 class Entry(ctypes.Structure):
-    """One name, as readdir() gives it."""
+    """One name, as readdir() returns it."""
 
     _fields_ = (
         ("ino", ctypes.c_uint64),
@@ -95,13 +95,13 @@ def named(path: str) -> set[str]:
 
 
 def compared(path: str) -> list[str]:
-    """What is wrong with a listing."""
+    """The errors in a listing."""
     true, shown = listing(path, TRUE), listing(path, SHOWN)
     return [] if true == shown else [f"listing of {path!r}: {true} {shown}"]
 
 
 def compare_all() -> list[str]:
-    """What is wrong with the listings of all directories."""
+    """The errors in the listings of all directories."""
     return [wrong for path in LISTED for wrong in compared(path)]
 
 
@@ -115,7 +115,7 @@ def list_all(play: Play) -> str:
 
 @operation("listings", 4)
 def list_what_comes(play: Play) -> str:
-    """A name comes into a directory that has been listed."""
+    """A name is created in a directory that has been listed."""
     name = play.pick(NEW)
     folder = os.path.dirname(name)
     play.wrong += compared(folder)
@@ -134,7 +134,7 @@ def _link(name: str) -> None:
 
 @operation("listings", 4)
 def list_what_goes(play: Play) -> str:
-    """A name goes out of a directory that has been listed."""
+    """A name is removed from a directory that has been listed."""
     name = play.name((*tree.FILES, *tree.DEEP, *NEW))
     folder = os.path.dirname(name)
     play.say(name)
@@ -175,7 +175,7 @@ def seek_in_listing(play: Play) -> str:
 
 @operation("listings", 3)
 def read_on_after_change(play: Play) -> str:
-    """A stream is read on after names have come and gone."""
+    """A stream is read on after names were created and removed."""
     path, new = play.pick(("", "a", "b", "../other")), play.pick(NEW)
     gone = play.pick(tree.FILES)
     with stream(path, SHOWN) as opened:

@@ -39,7 +39,7 @@ def cover(play: Play) -> str:
 
 @operation("mounts", 2)
 def uncover(play: Play) -> str:
-    """The last mount goes."""
+    """The last mount is removed."""
     play.need("mounts")
     if not play.mounts:
         raise LookupError("nothing covered")
@@ -76,7 +76,7 @@ def private_raw(play: Play, name: str) -> bytes:
 
 @operation("mounts", 6)
 def read_in_private_namespace(play: Play) -> str:
-    """A child in a mount namespace of its own reads what is mounted there."""
+    """A child in a mount namespace of its own reads the files mounted there."""
     play.need("mounts")
     name = play.pick(COVERED[:3])
     true = truth.attempt(truth.raw_read, "../out/cover/f0")

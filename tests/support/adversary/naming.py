@@ -123,7 +123,7 @@ def symlink(play: Play) -> str:
 
 @operation("names", 3)
 def unlink(play: Play) -> str:
-    """A name goes."""
+    """A name is removed."""
     path = play.path((*REGULAR, *tree.LINKS))
     play.way((os.unlink, libc_remove, unlink_at))(path)
     return "done"
@@ -148,7 +148,7 @@ def replace_by_new(play: Play) -> str:
 
 @operation("names")
 def remove_and_make(play: Play) -> str:
-    """A file goes, and another kind of thing takes its name."""
+    """A file is removed, and another kind of object takes its name."""
     path = play.path(tree.CATALOGUED)
     kind = play.pick(("folder", "file", "socket"))
     os.unlink(path)
@@ -168,7 +168,7 @@ def make_folder(play: Play) -> str:
 
 @operation("names", 1)
 def remove_folder(play: Play) -> str:
-    """A directory goes, if it is empty, as one that was just made in it is."""
+    """A directory is removed if it is empty, like one that was just made in it."""
     path = play.path(tree.FOLDERS)
     if play.pick((True, False)):
         path += "/short-lived"
@@ -179,6 +179,6 @@ def remove_folder(play: Play) -> str:
 
 @operation("names", 1)
 def remove_tree(play: Play) -> str:
-    """A directory goes with all that is in it."""
+    """A directory is removed with its content."""
     shutil.rmtree(play.path(("a/deep", "b", "newdir")))
     return "done"

@@ -17,7 +17,7 @@ HOT = 4
 
 
 class Skipped(Exception):
-    """This place cannot carry out the operation; the text says why."""
+    """This place cannot carry out the operation; the text states the reason."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Held:
 
     @property
     def lost(self) -> bool:
-        """A name of the file has gone, or leads to another one."""
+        """A name of the file was removed, or leads to another one."""
         ino = truth.raw_fstat(self.raw)[4]
         for name in self.names:
             found = truth.attempt(truth.raw_stat, name, False)
@@ -155,7 +155,7 @@ class Play:
         return held
 
     def end(self) -> None:
-        """Gives everything back."""
+        """Releases everything."""
         for view in self.maps:
             view.close()
         for child in self.children:

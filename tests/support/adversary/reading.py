@@ -110,7 +110,7 @@ def read_otherwise(play: Play) -> str:
 
 @operation("names", 4)
 def look_by_spellings(play: Play) -> str:
-    """What some spellings of names show."""
+    """Reads the results of some spellings of names."""
     for _ in range(8):
         path = play.path()
         true = truth.look_raw(path)
@@ -174,13 +174,13 @@ def resolve(play: Play) -> str:
 
 @operation("names", 1)
 def match_names(play: Play) -> str:
-    """What patterns match."""
+    """The matches of patterns."""
     return str(sorted(glob.glob(play.pick(("*/f*", "**/f0", "*")), recursive=True)))
 
 
 @operation("attributes", 2)
 def may_access(play: Play) -> str:
-    """What access() says."""
+    """The result of access()."""
     path = play.path()
     modes = (os.F_OK, os.R_OK, os.W_OK, os.X_OK)
     plain = [os.access(path, mode) for mode in modes]

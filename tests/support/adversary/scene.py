@@ -62,7 +62,7 @@ class Scene:
 
     @classmethod
     def make(cls, command: Path, folder: Path) -> "Scene":
-        """Prepares what all launches share."""
+        """Prepares the shared parts of all launches."""
         scene = cls(command, folder, features(folder))
         if not scene.lacks["twins"]:
             (folder / "images").mkdir()

@@ -115,7 +115,7 @@ def sequence(seed: int) -> Steps:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Where a sequence went wrong, and how."""
+    """The place and the kind of a sequence's failure."""
 
     steps: Steps
     step: int
@@ -124,7 +124,7 @@ class Failure:
 
     @property
     def kind(self) -> str:
-        """The operation that went wrong."""
+        """The operation that failed."""
         return self.steps.steps[self.step][0] if self.step >= 0 else "start"
 
     def __str__(self) -> str:
@@ -135,7 +135,7 @@ class Failure:
 
 
 def judge(steps: Steps, plain: Sequence[Line], found: Sequence[Line]) -> Failure | None:
-    """What is wrong with a run under Monarch, beside a plain one."""
+    """The first failure of a run under Monarch, compared with a plain one."""
     trace: list[str] = []
     before: Line = {}
     deviated = False
@@ -167,7 +167,7 @@ def refused(line: Line, before: Line) -> bool:
 
 
 def compare(one: Line, two: Line) -> list[str]:
-    """In what two lines of the same step differ."""
+    """The differences of two lines of the same step."""
     pairs = [(what, one[what], two[what]) for what in ("words", "result")]
     for name, state in one["state"].items():
         pairs.append((f"state of {name}", state, two["state"][name]))

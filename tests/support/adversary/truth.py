@@ -57,13 +57,13 @@ def raw_stat(path: str, follow: bool = True) -> tuple[int, ...]:
 
 
 def raw_fstat(descriptor: int) -> tuple[int, ...]:
-    """The FIELDS of what a descriptor leads to."""
+    """The FIELDS of the file of a descriptor."""
     call("statx", descriptor, b"", 0x1000, STATX_BASIC, _status)
     return _fields(_SHAPE.unpack_from(_status))
 
 
 def raw_identity(path: str) -> tuple[int, ...]:
-    """What no two files of a run have in common: inode numbers are given again."""
+    """A unique identity of a file in a run: inode numbers are reused."""
     call("statx", AT_FDCWD, os.fsencode(path), 0, STATX_BIRTH | STATX_BASIC, _status)
     told = _SHAPE.unpack_from(_status)
     return told[8], *(told[15:17] if told[0] & STATX_BIRTH else ())
@@ -115,7 +115,7 @@ def digest(content: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one name shows: its own status, that of its target, and the bytes."""
+    """The view of one name: its own status, that of its target, and the bytes."""
 
     own: tuple[int, ...] | str
     target: tuple[int, ...] | str
@@ -144,7 +144,7 @@ def attempt(function, *words):
 
 
 def look_raw(path: str) -> Look:
-    """What the kernel shows."""
+    """The kernel's view."""
     own = attempt(raw_stat, path, False)
     linked = not isinstance(own, str) and stat.S_ISLNK(own[0])
     target = attempt(raw_stat, path) if linked else own
@@ -154,7 +154,7 @@ def look_raw(path: str) -> Look:
 
 
 def look_shim(path: str, like: Look) -> Look:
-    """What a program is shown; only regular files are opened, as in `like`."""
+    """The view of a program; only regular files are opened, as in `like`."""
     own = attempt(lambda: shim_fields(os.lstat(path)))
     target = attempt(lambda: shim_fields(os.stat(path)))
     if isinstance(like.target, str) or not stat.S_ISREG(like.target[0]):
@@ -174,7 +174,7 @@ def _read(path: str, target: tuple[int, ...] | str) -> bytes | str:
 
 
 def differences(path: str, true: Look, shown: Look) -> list[str]:
-    """What is wrong with what a program is shown."""
+    """The errors in the view of a program."""
     if true == shown:
         return []
     wrong = []
