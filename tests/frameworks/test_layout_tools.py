@@ -39,7 +39,7 @@ print(huggingface_hub.snapshot_download(sys.argv[1], repo_type="dataset"))
 
 
 def run(folder: Path, *words: str, **environ: str) -> str:
-    """Runs a tool in a folder and returns what it prints."""
+    """Runs a tool in a folder and returns its output."""
     found = {**os.environ, "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(folder), **environ}
     done = subprocess.run(
         words, cwd=folder, env=found, capture_output=True, text=True, check=False

@@ -45,7 +45,7 @@ def arrays(tmp_path: Path) -> Path:
 
 
 def wanted(path: Path, epochs: int, **options: Any) -> list[list[list[int]]]:
-    """The Records of all batches of some epochs, as the loader itself gives them."""
+    """The Records of all batches of some epochs, as the loader itself yields them."""
     with Loader(path, 32, seed=5, **SMALL, **options) as loader:
         return [[batch.ids.tolist() for batch in loader] for _ in range(epochs)]
 
@@ -118,7 +118,7 @@ def test_a_set_epoch_is_used(packed: Path, workers: int) -> None:
 def test_an_interrupted_epoch_begins_the_next_one_or_continues(
     packed: Path, workers: int
 ) -> None:
-    """No batch comes twice, and the next epochs are whole."""
+    """No batch is yielded twice, and the next epochs are whole."""
     dataset = dataset_of(packed)
     loader = loader_of(dataset, workers)
     batches = iter(loader)

@@ -79,7 +79,7 @@ def meeting_point() -> dict[str, str]:
 
 
 def said(folder: Path, start: int) -> Iterator[tuple[int, int, list[int]]]:
-    """What ranks have said since a start: step, process and samples, by rank."""
+    """The output of ranks since a start: step, process and samples, by rank."""
     for path in sorted(folder.glob(f"rank-*-from-{start}")):
         for line in path.read_text().splitlines(keepends=True):
             if line.endswith("\n"):

@@ -16,7 +16,7 @@ pytest_plugins = ["support.turn_fixtures"]
 
 @pytest.fixture(params=["stop", "kill"])
 def go(request: pytest.FixtureRequest) -> Callable[[AgentProcess], object]:
-    """Each way in which an agent goes."""
+    """Each way in which an agent ends."""
     ways = {"stop": AgentProcess.stop, "kill": AgentProcess.kill}
     return ways[request.param]
 

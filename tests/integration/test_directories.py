@@ -20,7 +20,7 @@ def listed(board: Board) -> Board:
 
 
 def test_a_listing_is_that_of_the_file_system(listed: Board) -> None:
-    """Names in their order, inodes and types, and nothing of what lies deeper."""
+    """Names in their order, inodes and types, and nothing of deeper directories."""
     assert python(listed, SCAN) == plain(listed, SCAN)
     assert answered(listed) == len(FOLDERS)
 

@@ -26,7 +26,7 @@ def view(mount_counted: Mount, tmp_path: Path) -> CountFs:
 
 
 def results(runner: Runner, view: CountFs, *, plain: bool = False) -> dict[str, Any]:
-    """What the programs have given under Monarch."""
+    """The results of the programs under Monarch."""
     out = runner.folder / "results.json"
     words = [sys.executable, listing_programs.__file__, str(view.root), str(out)]
     if plain:

@@ -153,7 +153,7 @@ def test_module_that_is_rewritten_during_the_job_is_imported_anew(
 
 
 def run_on_nodes(cluster: Cluster, line: str, **more: str) -> tuple[list[str], Report]:
-    """Runs a shell command on each node; returns what they print, and the report."""
+    """Runs a shell command on each node; returns their output and the report."""
     place = cluster.folder / "report.json"
     options = ["--tier", f"ram:256MiB:{cluster.ram}", "--report", str(place)]
     words = [*cluster.line(options, cluster.nodes), "sh", "-c", line]

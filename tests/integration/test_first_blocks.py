@@ -27,7 +27,7 @@ with open(sys.argv[1], "rb", 0) as file:
 def run(
     runner: Runner, view: CountFs, text: str, options: tuple[str, ...] = ()
 ) -> Outcome:
-    """Runs a program plain and under Monarch, which must give the same."""
+    """Runs a program plain and under Monarch, with the same result."""
     line = [sys.executable, "-c", text, str(view.root / "data.bin")]
     plain = runner.plain(line).succeed()
     view.reset()
@@ -38,7 +38,7 @@ def run(
 
 
 def make(folder: Path, magic: bytes) -> Path:
-    """A dataset of one large file without an extension that tells anything."""
+    """A dataset of one large file without a meaningful extension."""
     folder.mkdir()
     rest = random.Random(1).randbytes(SIZE - len(magic))
     (folder / "data.bin").write_bytes(magic + rest)

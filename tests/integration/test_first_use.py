@@ -34,7 +34,7 @@ READ = "import sys\nfor path in sys.argv[2:]: open(path, sys.argv[1]).read()"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a run has told: the words as one line, and the report."""
+    """The output of a run as one line, and its report."""
 
     status: int
     text: str

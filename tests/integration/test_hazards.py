@@ -16,7 +16,7 @@ NOBODY = 65534
 
 
 def python(board: Board, script: str) -> str:
-    """What a Python program under the Shim prints."""
+    """The output of a Python program under the Shim."""
     return board.run(sys.executable, "-c", script)
 
 

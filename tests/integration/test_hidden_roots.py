@@ -15,7 +15,7 @@ Passed = Callable[..., list[str]]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A dataset two directories below what is hidden or renamed."""
+    """A dataset two directories below the hidden or renamed one."""
     root = tmp_path / "top" / "middle" / "data"
     root.mkdir(parents=True)
     for name in ("one", "two"):

@@ -174,7 +174,7 @@ def test_a_root_whose_scan_hangs_leaves_the_others_staged(
 
 @pytest.fixture(scope="session")
 def tierfs_program() -> Path:
-    """The compiled file system that fails and hangs when it is told."""
+    """The compiled file system that fails and hangs on command."""
     if lack := countfs.missing():
         pytest.skip(lack)
     return countfs.build(countfs.SOURCE.with_name("tierfs.c"))
@@ -204,7 +204,7 @@ def staged(begin: Begin, dataset: Dataset, medium: CountFs) -> AgentProcess:
 
 
 def content_of(paths: list[Path]) -> bytes:
-    """What the files hold."""
+    """The content of the files."""
     return b"".join(path.read_bytes() for path in paths)
 
 

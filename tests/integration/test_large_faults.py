@@ -47,7 +47,7 @@ class Place:
     stop: Path
 
     def start(self, program: list[str], *options: str) -> Command:
-        """Start a job whose Tier has room for all files, if nothing else is said."""
+        """Start a job whose Tier has room for all files by default."""
         tier = () if "--tier" in options else self.tier(self.jobs.ram)
         self.origin.reset()
         return self.jobs.start(["-q", *tier, *options], program)
@@ -80,7 +80,7 @@ class Place:
         return psutil.Process(self.jobs.wait_for_agent())
 
     def tier_report(self) -> Mapping[str, Any]:
-        """What the running agent reports of its Tier."""
+        """The running agent's figures of its Tier."""
         [run] = self.jobs.run_root.iterdir()
         report = ask(run, {"op": "status"})["report"]
         return dict(report["tiers"][0])
@@ -105,7 +105,7 @@ def place(
 
 
 def told(ended: Ended) -> list[dict[str, int]]:
-    """What each reader has told: "right" bytes, and how often which error came."""
+    """The results of each reader: "right" bytes, and the count of each error."""
     found: list[dict[str, int]] = []
     for line in ended.stdout.splitlines():
         name, *words = line.split()
@@ -283,7 +283,7 @@ def test_a_byte_that_changes_on_disk_while_a_file_fills_reaches_no_other_job(
 
 
 def flip(path: Path) -> bool:
-    """Change one byte that has been filled; False if there is none yet."""
+    """Change one byte that has been filled; False if none exists yet."""
     try:
         fd = os.open(path, os.O_RDWR)
     except OSError:

@@ -45,7 +45,7 @@ def make_file(folder: Path, size: int = SIZE, seed: int = 1) -> Path:
 def both(
     runner: Runner, file: Path, *words: str, options: tuple[str, ...] = NO_FILL
 ) -> Outcome:
-    """The outcome under Monarch, which says what the plain program says."""
+    """The outcome under Monarch, whose output equals that of the plain program."""
     way, *more = words
     command = consumer("read_parts.py", way, file, *more)
     plain = runner.plain(command).succeed()
@@ -85,7 +85,7 @@ def test_reading_in_sequence_for_three_epochs_reads_the_origin_once(
 def test_small_random_reads_do_not_wait_where_the_origin_is_fast(
     runner: Runner, mount_counted: Callable[..., CountFs], tmp_path: Path
 ) -> None:
-    """They are copied afterwards, out of the page cache, and come from there later.
+    """They are copied afterwards, out of the page cache, and read from the copy later.
 
     An origin on a busy machine is a slow one: one of some jobs meets a fast one.
     """
@@ -140,7 +140,7 @@ def test_a_sparse_reader_reads_only_its_bytes_from_the_origin_and_once(
 
 
 def test_fill_completes_partly_read_files(runner: Runner, counted: CountFs) -> None:
-    """After all other Files; the origin gives each Block once."""
+    """After all other Files; each Block is read from the origin once."""
     make_file(counted.source, seed=2)
     file = shard(counted)
     program = f"{{ {shell('sparse', file)}; }} && {shell('staged', file)}"
@@ -247,13 +247,13 @@ class Halted:
         assert not without_doubts(told)
 
     def go_on(self) -> Outcome:
-        """Let it read the rest, and return how it went."""
+        """Let it read the rest, and return the outcome."""
         outcome = finish(self.process, answer=b"\n")
         return Outcome(*outcome.words, report=read_report(self.report, outcome))
 
 
 def expected(file: Path, runner: Runner) -> bytes:
-    """What the program prints without Monarch."""
+    """The output of the program without Monarch."""
     process = start(consumer("read_parts.py", "halted", file), stdin=subprocess.PIPE)
     return finish(process, answer=b"\n").stdout
 
@@ -321,7 +321,7 @@ def is_agent(pid: str, run_root: Path) -> bool:
 def test_a_tier_that_fills_up_in_mid_job_costs_only_time(
     runner: Runner, tmp_path: Path
 ) -> None:
-    """Others have filled the device: no Block is lost, and the room is given back."""
+    """Others have filled the device: no Block is lost, and the room is freed."""
     file = make_file(tmp_path / "data")
     tier = tmp_path / "tier"
     tier.mkdir()

@@ -32,7 +32,7 @@ print(json.dumps(seen, sort_keys=True))
 
 
 def describe(root: Path, environ: dict[str, str] | None = None) -> dict[str, list[int]]:
-    """What a program sees of a tree, under the Shim with its environment."""
+    """A program's view of a tree, under the Shim with its environment."""
     command = [sys.executable, "-c", DESCRIBE, str(root)]
     done = subprocess.run(command, env=environ, capture_output=True, check=True)
     seen: dict[str, list[int]] = json.loads(done.stdout)
@@ -198,7 +198,7 @@ def test_changes_before_the_catalog_are_right_if_the_scan_saw_them(
 def test_file_with_a_new_inode_lets_its_root_pass_through(
     board: Board, early: Callable[..., Program]
 ) -> None:
-    """As on an overlay, which copies what is written to."""
+    """As on an overlay, which copies files that are written to."""
     one = early("-u")
     stage(board)
     path = board.root / "two.bin"
@@ -270,7 +270,7 @@ def test_program_that_begins_while_the_agent_settles_is_served_afterwards_only(
 
 
 def test_inherited_writable_descriptor_is_marked(board: Board) -> None:
-    """It was opened by nobody that the Shim has seen."""
+    """The Shim has not seen the open."""
     board.start("-e")
     with (board.root / "two.bin").open("a") as given:
         command = ["sh", "-c", "echo started >&2; read line; printf NEW; read line"]

@@ -147,7 +147,7 @@ def test_writes_during_the_scan_are_read_by_all(
 def test_writes_of_a_process_that_cannot_reach_the_catalog_are_marked(
     start: Start, slow: CountFs, tmp_path: Path
 ) -> None:
-    """It has another root directory: the agent looks at what it has changed."""
+    """It has another root directory: the agent finds its changes."""
     other = make_dataset(tmp_path / "other", large=0)
     agent = start("--data", str(other.root))
     agent.listen("late")
@@ -200,7 +200,7 @@ def indexed(
 def test_files_of_an_index_are_compared_beside_the_job(
     indexed: Callable[..., AgentProcess], dataset: Dataset
 ) -> None:
-    """What differs is the origin's from then on: nobody need open it before."""
+    """Files that differ are the origin's from then on, without an open before."""
     rewrite(dataset.paths[0])
     with dataset.paths[1].open("ab") as file:
         file.write(b"more")

@@ -44,7 +44,7 @@ def closed(*fds: int) -> Callable[[], None]:
 
 
 def seen(words: list[str], environ: dict[str, str], **options: object) -> list[str]:
-    """What the program prints, into a file that is its only open output."""
+    """The output of the program, into a file that is its only open output."""
     done = subprocess.run(words, capture_output=True, env=environ, **options)  # type: ignore[call-overload]
     output: bytes = done.stdout
     return output.decode(errors="surrogateescape").splitlines()

@@ -79,7 +79,7 @@ def site(monarch_command: Path, tmp_path: Path, run_root: Path) -> Iterator[Site
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on which nobody listens."""
+    """Unused ports."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [taken.getsockname()[1] for taken in sockets]
     for taken in sockets:

@@ -37,7 +37,7 @@ def sticky(path: Path) -> str:
 
 
 def foreign(path: Path) -> str:
-    """Makes a directory that belongs to somebody else."""
+    """Makes a directory of another user."""
     if os.geteuid():
         pytest.skip("needs root")
     path.mkdir(mode=0o700)

@@ -22,7 +22,7 @@ FILES = 60
 
 
 def verb(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """What a verb prints to pipes."""
+    """The output of a verb to pipes."""
     command = [sys.executable, "-P", "-m", "monarch", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | environ

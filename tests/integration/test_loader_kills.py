@@ -53,7 +53,7 @@ def packed(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def uninterrupted(packed: str, **options: Any) -> Batches:
-    """The global batches of all epochs, by one rank that nobody kills."""
+    """The global batches of all epochs, by one rank that is not killed."""
     with Loader(packed, GLOBAL_BATCH, **{**OPTIONS, **options}) as loader:
         return [batch.ids.tolist() for _ in range(EPOCHS) for batch in loader]
 
@@ -79,7 +79,7 @@ class Killing:
         self._given: list[Batches] = []
 
     def play(self) -> None:
-        """Start it until it comes to its end."""
+        """Start it until it reaches its end."""
         while not self._has_played_once():
             pass
         given = [list(chain(*parts)) for parts in self._given]
@@ -93,7 +93,7 @@ class Killing:
         wait_until(lambda: not self._zygote.readers(), "end of readers", READERS_GO_S)
 
     def _has_played_once(self) -> bool:
-        """Start all ranks, and kill some; return whether they came to the end."""
+        """Start all ranks, and kill some; return whether they reached the end."""
         if self._options["in_order"]:  # else the states are of as many ranks
             self._world = self._rng.choice(WORLDS)
         members = self._zygote.job(

@@ -214,7 +214,7 @@ print(os.pread(fd, 20, 0))
 
 
 def make(folder: Path) -> Path:
-    """A dataset of one large file, whose name says nothing."""
+    """A dataset of one large file without a meaningful name."""
     folder.mkdir()
     (folder / "data.bin").write_bytes(random.Random(3).randbytes(SIZE))
     return folder

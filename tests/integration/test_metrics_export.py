@@ -62,7 +62,7 @@ def families(text: str) -> dict[str, Metric]:
 
 
 def scrape(agent: AgentProcess) -> str:
-    """What the agent of a job exports."""
+    """The metrics exported by the agent of a job."""
     wait_until(lambda: agent.status()["metrics"])
     with urllib.request.urlopen(agent.status()["metrics"], timeout=10) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
@@ -165,7 +165,7 @@ def test_metrics_are_served_to_this_machine_only(start):
 
 
 def warnings(agent: AgentProcess) -> list[str]:
-    """What the agent has warned of, but the place of its tier."""
+    """The warnings of the agent, except those on the place of its tier."""
     heard = [line for line in agent.heard if line.startswith("warn")]
     return without_doubts("\n".join(heard))
 

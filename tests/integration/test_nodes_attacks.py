@@ -60,7 +60,7 @@ def test_strangers_are_refused_and_hurt_nobody(make_cluster):
 
 
 def refused_secrets(door: Door) -> None:
-    """Nobody without the secret, and nobody who has nearly the right one."""
+    """Peers without the secret, or with a nearly right one."""
     nearly = bytes(byte ^ 1 for byte in door.secret)
     for secret in (nearly, b"", bytes(32)):
         with pytest.raises((ProtocolError, OSError)):
@@ -81,7 +81,7 @@ def refused_bytes(door: Door) -> None:
 
 
 def refused_job(door: Door) -> None:
-    """Who knows the secret but speaks of another job is wrong here."""
+    """A peer that knows the secret but names another job is refused."""
     with pytest.raises((ProtocolError, OSError)):
         Caller(replace(door, job="another"), 1 - door.number, door.secret).trust()
 
@@ -109,7 +109,7 @@ def catalog_digest(node: Node) -> int:
 
 
 def requests(digest: int) -> Iterator[bytes]:
-    """What no peer of ours asks of a data plane."""
+    """Requests that no peer of ours sends to a data plane."""
     rng = random.Random(6)
     yield REQUEST.pack(REQUEST_MAGIC, 1, 1, 0, 0, 7, digest ^ 1, 0, 0, 0, 0)
     for file, first in ((2**32 - 1, 0), (0, 2**32 - 1), (FILES, 0), (0, 1)):
@@ -136,7 +136,7 @@ def test_a_lying_node_receives_no_byte_of_a_file(make_cluster):
 
 
 def answer_to(door: Door, request: bytes) -> bytes:
-    """What the data plane says to bytes of one who knows the secret."""
+    """The answer of the data plane to bytes of a peer that knows the secret."""
     with Caller(door, 1, door.secret).data_socket() as lying:
         # It may have closed before all of it was sent.
         with suppress(OSError):
@@ -146,7 +146,7 @@ def answer_to(door: Door, request: bytes) -> bytes:
 
 
 def statuses(answer: bytes) -> list[int]:
-    """What the replies say: 0 would be followed by bytes of a file."""
+    """The status of the replies: 0 would be followed by bytes of a file."""
     places = range(4, len(answer), REPLY_BYTES)
     return [int.from_bytes(answer[at : at + 4], "little", signed=True) for at in places]
 
@@ -241,7 +241,7 @@ def test_tampering_with_agent_messages_is_detected_and_harmless(
 
 
 def noticed(cluster: Cluster) -> int:
-    """How many lines of all logs tell of tampering."""
+    """The number of lines on tampering in all logs."""
     return sum(
         node.log().count("tampered with on the network") for node in cluster.nodes
     )

@@ -184,7 +184,7 @@ def test_copies_on_several_nodes_outlive_the_others(make_cluster, copies, lost):
 
 
 def all_kept(cluster: Cluster, copies: int) -> bool:
-    """Whether there are as many Replicas as are wanted, plain or packed."""
+    """Whether the wanted number of Replicas exists, plain or packed."""
     held = 0
     for node in cluster.nodes:
         words = [str(cluster.command), "status", "--json"]

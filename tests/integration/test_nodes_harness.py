@@ -124,7 +124,7 @@ def test_programs_wait_for_each_other_and_for_a_hold(make_cluster):
 
 
 def send_and_take(links):
-    """Send 1 MiB from node 0 to node 1; return what its digest is there."""
+    """Send 1 MiB from node 0 to node 1; return its digest there."""
     with subprocess.Popen(
         [*links[1].prefix, sys.executable, "-c", TAKE], stdout=subprocess.PIPE
     ) as taking:

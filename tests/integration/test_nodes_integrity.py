@@ -45,7 +45,7 @@ def run(cluster: Cluster, *options: str) -> Outcome:
 
 
 def warnings(outcome: Outcome, number: int) -> list[str]:
-    """What the command of a node has said, but for the report."""
+    """The output of the command of a node without the report."""
     return [line for line in outcome.said[number].splitlines() if line.strip()]
 
 
@@ -59,7 +59,7 @@ def peer_hits(outcome: Outcome) -> int:
 
 
 def agreed(cluster: Cluster) -> list[str]:
-    """What the agents of a job that still runs have written down."""
+    """The logs of the agents of a running job."""
     return [
         found
         for node in cluster.nodes

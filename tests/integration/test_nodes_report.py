@@ -56,7 +56,7 @@ def test_two_nodes_report_the_same_about_each_other(make_cluster):
 
 
 def status(monarch_command, environ):
-    """What the agent of a node says of itself."""
+    """The status of a node's agent."""
     asked = subprocess.run(
         [monarch_command, "status", "--json"],
         env=environ,
@@ -67,7 +67,7 @@ def status(monarch_command, environ):
 
 
 def standings(monarch_command, environ):
-    """How each node stands, as a node sees it."""
+    """The state of each node, as a node sees it."""
     return [node["standing"] for node in status(monarch_command, environ)["nodes"]]
 
 

@@ -18,7 +18,7 @@ SILENCE_S = HEARTBEATS_MISSED * HEARTBEAT_S
 def test_a_returning_first_node_follows_the_placement_of_the_others(
     make_cluster: Callable[..., Cluster],
 ) -> None:
-    """The Placement was made without node 2, which is there when node 0 comes again."""
+    """The Placement was made without node 2, which has joined when node 0 returns."""
     cluster = make_cluster(nodes=3, files=60)
     options = ("--job", "again", "--set", "peers.join_timeout=1s")
     job = cluster.start(

@@ -201,7 +201,7 @@ def test_files_of_several_extents_pass_from_node_to_node(make_cluster):
 
 
 def said(outcome: Outcome) -> str:
-    """What all commands have said."""
+    """The output of all commands."""
     return "\n".join(outcome.said.values())
 
 

@@ -31,7 +31,7 @@ SILENCE_S = 3.0
 def programs(
     cluster: Cluster, *options: str, mode: str = "replicate", waits: bool = True
 ) -> Iterator[Callable[[int], Writer]]:
-    """Gives what starts a program of one job on a node."""
+    """A function that starts a program of one job on a node."""
     line = cluster.line(["--set", f"peers.mode={mode}", *options], cluster.nodes)
     line = [word for word in line if waits or word != "--strict"]
     writers = Writers()
@@ -76,7 +76,7 @@ def content_of(cluster: Cluster, name: str) -> bytes:
 
 
 def change(cluster: Cluster, writer: Writer, name: str, offset: int = 100) -> bytes:
-    """Let a program change a file without changing its size; return what it is now."""
+    """Let a program change a file but not its size; return the new content."""
     before = content_of(cluster, name)
     words = f"written on {writer.node} at {time.monotonic_ns()}"
     writer.do("write", place(cluster, name), offset, words)
@@ -89,7 +89,7 @@ def change(cluster: Cluster, writer: Writer, name: str, offset: int = 100) -> by
 def soon(
     cluster: Cluster, writers: Sequence[Writer], name: str, limit_s: float = WINDOW_S
 ) -> None:
-    """All of these programs read what the file is now soon, and from then on."""
+    """All of these programs soon read the new content, and from then on."""
     path, content = place(cluster, name), content_of(cluster, name)
     took_s = seconds_until([sees(w, path, content) for w in writers], limit_s)
     print(f"new bytes everywhere after {took_s:.3f} s")

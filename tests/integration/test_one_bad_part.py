@@ -47,7 +47,7 @@ def jobs(
 
 
 def read_all(root: Path) -> list[str]:
-    """A program that reads every file below a root and tells what it has found."""
+    """A program that reads every file below a root and prints its findings."""
     return [sys.executable, "-c", READ_ALL, str(root)]
 
 

@@ -31,7 +31,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def scanned(view: CountFs) -> Counts:
-    """The counts of a scan of a mount that nobody has used."""
+    """The counts of a scan of an unused mount."""
     tree = Tree.scan(view.root)
     assert tree.block.file_count == FOLDERS * FILES
     return view.counts()
@@ -95,7 +95,7 @@ def test_an_epoch_costs_one_open_and_one_read_a_file_and_no_stat_after_the_copy(
 
 
 def sizes_program(paths: Path) -> list[str | Path]:
-    """A program that prints what it reads of all files."""
+    """A program that prints the size read of each file."""
     text = (
         "import sys, pathlib\n"
         "for path in sorted(pathlib.Path(sys.argv[1]).glob('d*/f*')):\n"

@@ -68,7 +68,7 @@ def records(seed: int) -> bytes:
 
 
 def picture(seed: int) -> bytes:
-    """What has been compressed already."""
+    """Bytes that have been compressed already."""
     return random.Random(seed).randbytes(110_000)
 
 

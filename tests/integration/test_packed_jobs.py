@@ -234,7 +234,7 @@ def test_memory_of_decoded_files_is_bounded_by_the_pool(
 
 
 def decoded_bytes(run_root: Path) -> int:
-    """What the files in the pools of all jobs below take."""
+    """The space of the files in the pools of all jobs below."""
     files = files_below(run_root).items()
     return sum(one.st_blocks * 512 for p, one in files if p.parent.name == "transit")
 

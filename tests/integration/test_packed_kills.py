@@ -59,7 +59,7 @@ class Place:
     agents: list[AgentProcess] = field(default_factory=list)
 
     def start(self) -> AgentProcess:
-        """An agent that retains what it has packed."""
+        """An agent that retains its packed files."""
         words = ["--data", str(self.view.root)]
         words += ["--tier", f"ssd:256MiB:{self.medium.root}"]
         words += ["--set", "tiers[0].codec=none", "--set", "retain=node"]
@@ -153,7 +153,7 @@ def while_a_segment_is_written(place: Place, rng: random.Random) -> int:
 
 
 def while_a_segment_is_emptied(place: Place, rng: random.Random) -> int:
-    """Kill the agent in the middle of a compaction of what it has adopted."""
+    """Kill the agent in the middle of a compaction of adopted frames."""
     place.write_anew(place.files, rng)
     place.stage()
     # What is dead at the end is cut off: two long frames before a long one that stays
@@ -173,7 +173,7 @@ def while_a_segment_is_emptied(place: Place, rng: random.Random) -> int:
 
 
 def while_indexes_are_written(place: Place, rng: random.Random) -> int:
-    """Kill the agent in the middle of retaining what it has packed."""
+    """Kill the agent in the middle of retaining packed files."""
     agent = place.start()
     with place.read(agent):
         agent.await_staged(FILES)

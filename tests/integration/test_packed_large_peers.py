@@ -81,7 +81,7 @@ def test_blocks_stored_plain_are_sent_plain(
 
 
 def packed_bytes(cluster: Cluster) -> int:
-    """What all nodes together hold packed, in bytes of the files."""
+    """The bytes of files that all nodes together hold packed."""
     total = 0
     for node in cluster.nodes:
         [run] = node.run_root.iterdir()

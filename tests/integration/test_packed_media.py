@@ -59,7 +59,7 @@ def tiers(agent: AgentProcess) -> list[dict[str, Any]]:
 
 
 def on_disk(medium: CountFs) -> int:
-    """What pack files take of a medium."""
+    """The space of pack files on a medium."""
     return disk_bytes(medium.source, ".pack")
 
 

@@ -78,12 +78,12 @@ class Job:
 
     @property
     def report(self) -> dict[str, Any]:
-        """What the agent reports."""
+        """The agent's report."""
         found: dict[str, Any] = self.running.status()["report"]
         return found
 
     def await_packed(self, extents: int = EXTENTS) -> None:
-        """Waits until so much is packed, and forgets what the origin has given."""
+        """Waits until so much is packed, and resets the counts of the origin."""
         wait_until(lambda: self.report["agent"]["packed_extents"] == extents)
         self.view.reset()
 

@@ -76,7 +76,7 @@ def streamed(agent: AgentProcess, path: Path) -> subprocess.Popen[str]:
 
 
 def right(path: Path) -> str:
-    """What a program without Monarch finds."""
+    """The content that a program without Monarch finds."""
     command = [sys.executable, "-c", STREAM, str(path.parent), path.name]
     return subprocess.check_output(command, text=True)
 

@@ -19,7 +19,7 @@ POOL = 128 << 10
 
 
 def planned(cluster: Cluster, tier: list[str], sharding: str) -> list[int]:
-    """The bytes that the origin is to give in each epoch."""
+    """The bytes to be read from the origin in each epoch."""
     reads = "everything" if sharding == "everything" else "sharded"
     words = [str(cluster.command), "plan", "--data", str(cluster.origin.root)]
     words += ["--hosts", ",".join(node.name for node in cluster.nodes)]

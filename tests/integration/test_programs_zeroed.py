@@ -10,7 +10,7 @@ from support.richtree import zero
 
 
 def answer(runner: Runner, line: str) -> bytes:
-    """What a reader says, in both its streams, and its status."""
+    """The output of a reader, in both its streams, and its status."""
     outcome = runner.plain(["sh", "-c", f"({line}) 2>&1"])
     return outcome.stdout + b"%d\n" % outcome.status
 

@@ -44,7 +44,7 @@ def scripted(script: str) -> Provoke:
 
 
 def created(board: Board) -> None:
-    """A program opens what was created after the scan."""
+    """A program opens a file created after the scan."""
     board.start()
     (board.root / "new.bin").write_bytes(b"new")
     board.run(CAT, board.root / "new.bin")
@@ -71,7 +71,7 @@ def covered(board: Board) -> None:
 
 
 def lost(board: Board) -> None:
-    """A replica has gone from its Tier."""
+    """A replica was removed from its Tier."""
     board.start("-n")
     board.ask("publish two.bin")
     board.ask("lose two.bin")

@@ -65,7 +65,7 @@ def view(mount_counted: Mount, tmp_path: Path) -> CountFs:
 def both(
     runner: Runner, view: CountFs, ways: list[str], options: tuple[str, ...] = NO_FILL
 ) -> Outcome:
-    """Read plain and under Monarch, which must give the same."""
+    """Read plain and under Monarch, with the same result."""
     line = [sys.executable, "-c", READER, str(view.root), *ways]
     plain = runner.plain(line).succeed()
     outcome = runner.under_monarch(line, roots=[view.root], options=options)

@@ -70,7 +70,7 @@ def retained(tmp_path: Path) -> Path:
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
-    """What was printed, whatever the width of the lines."""
+    """The printed text, whatever the width of the lines."""
     return " ".join(done.stdout.split())
 
 

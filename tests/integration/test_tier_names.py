@@ -37,13 +37,13 @@ MOVES = {
 
 
 def state(path: Path) -> tuple[bytes, int, int, int]:
-    """What a change would show in."""
+    """The state in which a change would show."""
     now = path.stat()
     return path.read_bytes(), now.st_mode, now.st_uid, now.st_mtime_ns
 
 
 def check_refused(board: Board, spelling: str, change: str) -> None:
-    """The change fails; origin and Replica stay what they were, and are served."""
+    """The change fails; origin and Replica stay unchanged, and are served."""
     files = [board.root / "two.bin", Path(board.ask("where two.bin"))]
     before = [state(file) for file in files]
 

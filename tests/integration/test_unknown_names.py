@@ -45,7 +45,7 @@ def test_parent_of_a_closed_directory_is_resolved_by_the_kernel(
 
 
 def moved_inode(board: Board) -> None:
-    """What an overlay does to a file that is written to: another inode, same name."""
+    """The effect of a write on an overlay: another inode, same name."""
     copy = board.root.parent / "copy"
     shutil.copy2(board.root / "two.bin", copy)
     copy.rename(board.root / "two.bin")

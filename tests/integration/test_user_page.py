@@ -11,7 +11,7 @@ from support import pages
 
 @pytest.fixture
 def monarch(monarch_command, run_root, dataset):
-    """A function that gives the result of a verb, in the directory of the dataset."""
+    """A function that returns the result of a verb, in the directory of the dataset."""
 
     def call(*words):
         return subprocess.run(

@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def summary(monarch_command, run_root, dataset):
-    """A function that gives the summary of a shell script run over the dataset."""
+    """A function that returns the summary of a shell script run over the dataset."""
 
     def tell(script: str, *options: str) -> str:
         run = [monarch_command, "run", "--data", dataset.root, *options, "--"]

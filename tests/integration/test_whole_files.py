@@ -80,7 +80,7 @@ def source(tmp_path: Path) -> Path:
 def both(
     runner: Runner, text: str, view: CountFs, words: Sequence[str], *options: str
 ) -> Outcome:
-    """Runs a program plain and under Monarch, which must give the same.
+    """Runs a program plain and under Monarch, with the same result.
 
     The counts of the view are those of the second run.
     """

@@ -165,7 +165,7 @@ def test_replica_opened_for_writing_by_any_name_is_the_origins_file(
 def test_write_that_the_mode_of_a_replica_forbids_reaches_the_origin(
     board: Board, spelling: str, way: str
 ) -> None:
-    """A user who is not root is kept out of the Replica by its mode, 0400."""
+    """The mode 0400 of the Replica refuses users other than root."""
     if not os.access(SYSTEM_PYTHON, os.X_OK):
         pytest.skip(f"other users cannot run Python here: no {SYSTEM_PYTHON}")
     for folder in (board.folder, *board.folder.parents):

@@ -37,7 +37,7 @@ def removed_by_the_next_step(site: Site) -> None:
 
 
 def printed(site: Site) -> dict[str, str]:
-    """What the batch jobs have printed, by their names."""
+    """The output of the batch jobs, by their names."""
     files = site.folder.glob("slurm-*.out")
     return {path.stem.removeprefix("slurm-"): path.read_text() for path in files}
 

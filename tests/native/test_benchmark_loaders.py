@@ -80,7 +80,7 @@ def test_checksums_are_those_of_tfrecord() -> None:
 
 
 def read(data: Path, **plan: object) -> list[dict[str, Any]]:
-    """What a process of Monarch's loader says."""
+    """The output of a process of Monarch's loader."""
     cache = data.parent / "cache"
     cache.mkdir(exist_ok=True)
     whole = {"reader": "monarch-tfrecord", "data": str(data), "cache": str(cache)}

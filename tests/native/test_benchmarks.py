@@ -76,7 +76,7 @@ def of_format(words: list[object]) -> "subprocess.Popen[str]":
 
 
 def sums(name: str, data: Path, meetings: Path, sharing: str, nodes: int) -> list[int]:
-    """What the programs of all nodes tell of one epoch."""
+    """The output of the programs of all nodes on one epoch."""
     meetings.mkdir(parents=True)
     (meetings / "go").touch()
     running = [

@@ -76,7 +76,7 @@ def output(*command: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def told() -> str:
-    """What golden.c prints on the other machine."""
+    """The output of golden.c on the other machine."""
     parts = [NATIVE / f"dataplane/api/{name}.c" for name in ("layout_dump", "scan")]
     return output(*emulated(there("golden", GOLDEN, *parts, *SHARED)))
 

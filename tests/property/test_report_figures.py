@@ -52,7 +52,7 @@ def some(rng: Random) -> int:
 
 
 def counters_of(rng: Random, tiers: int) -> dict[str, int]:
-    """Return what programs may have counted on a node."""
+    """Return possible counts of programs on a node."""
     found = {spec.name: some(rng) for spec in COUNTERS}
     for number in range(8):
         found[f"opens_hit_tier{number}"] = some(rng) * (number <= tiers)
@@ -74,7 +74,7 @@ def counters_of(rng: Random, tiers: int) -> dict[str, int]:
 
 
 def figures_of(rng: Random, number: int, names: tuple[str, ...]) -> Snapshot:
-    """Return what a node of a job may have counted."""
+    """Return possible counts of a node of a job."""
     tiers = tuple(
         TierFigures(f"t{n}", "ram", rng.randint(1, 2**40), some(rng), some(rng), True)
         for n in range(2)
@@ -114,7 +114,7 @@ def figures_of(rng: Random, number: int, names: tuple[str, ...]) -> Snapshot:
 
 
 def job_of(rng: Random) -> tuple[list[Snapshot], dict[str, Any]]:
-    """Return what the nodes of a job have counted, and its report as a file has it."""
+    """Return the counts of the nodes of a job, and its report as a file has it."""
     names = tuple(f"n{number}" for number in range(rng.choice(NODES)))
     parts = [figures_of(rng, number, names) for number in range(len(names))]
     sent = {part.number: encode_node_report(part) for part in parts}
@@ -308,7 +308,7 @@ def of_sources(report: Any, table: Table) -> Iterator[tuple[str, str]]:
 
 
 def of_nodes(table: Table) -> Iterator[tuple[str, str]]:
-    """Yield what the row of all nodes tells; the last one."""
+    """Yield the figures of the row of all nodes; the last one."""
     name, opens, ready, peers, origin, fetched, served, _ = table.rows[-1]
     assert name == "all"
     yield from (("hits.opens", opens), ("origin.agent_read_bytes", origin))
@@ -397,7 +397,7 @@ def assert_same_on_page(report: Any, texts: Mapping[str, set[str]]) -> None:
 
 
 def assert_same_on_node(report: Any, row: Mapping[str, Any]) -> None:
-    """Compare what is told of one node alone with its row in the report of all."""
+    """Compare the report of one node alone with its row in the report of all."""
     table = next(p for p in one_node_parts(report, row["name"]) if isinstance(p, Table))
     counts = {name: int(opens.replace(",", "")) for name, opens, _, _ in table.rows}
     blocks = counts.pop("large files, read by block", 0)
@@ -414,7 +414,7 @@ def assert_same_on_node(report: Any, row: Mapping[str, Any]) -> None:
 
 
 def assert_same_in_top(parts: list[Snapshot], report: Any) -> None:
-    """Compare what `monarch top` counts with what the report does."""
+    """Compare the counts of `monarch top` with those of the report."""
     counts = [opens_by_source(part.counters) for part in parts]
     known = ("ready", "waited", "origin")
     assert sum(row[name] for row in counts for name in known) == report["hits"]["opens"]

@@ -41,7 +41,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, tools: None) -> Iterator[Cass
 
 @pytest.fixture(scope="module")
 def tools() -> None:
-    """Says which program is missing."""
+    """Names the missing program."""
     import shutil
 
     for name in ("java", "mvn"):
@@ -66,7 +66,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def keyspace(name: str, copies: int) -> str:
-    """What makes a keyspace."""
+    """The statement that makes a keyspace."""
     options = f"{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
     return f"CREATE KEYSPACE {name} WITH replication = {options}"
 

@@ -37,7 +37,7 @@ class FakeCluster:
 
 @dataclass
 class Filling:
-    """A FillLifetime over a Stager whose engine does what a test says."""
+    """A FillLifetime over a Stager whose engine is scripted by a test."""
 
     stage: Stage
     cluster: FakeCluster | None
@@ -55,7 +55,7 @@ class Filling:
         self.lifetime = FillLifetime(parts, lambda *state: self.shown.append(state))
 
     def look(self) -> bool:
-        """Give the Stager a turn, and look; return whether the agent ends."""
+        """Run one turn of the Stager, and look; return whether the agent ends."""
         self.stage.stager.turn()
         self.lifetime.look(self.stage.stager)
         return bool(self.reasons)

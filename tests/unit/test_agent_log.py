@@ -18,7 +18,7 @@ CONNECTIONS = 400
 
 @pytest.fixture
 def own_root_logger():
-    """The handlers and the level of the root logger, given back afterwards."""
+    """The handlers and the level of the root logger, restored afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

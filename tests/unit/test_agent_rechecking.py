@@ -49,13 +49,13 @@ def published(folders: list[Path], *provisional: bool) -> Namespace:
 
 @dataclass
 class Found:
-    """What a comparison has told."""
+    """The results of a comparison."""
 
     same: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
 
     def confirm(self, files: npt.NDArray[np.int64]) -> None:
-        """Note Files that are what they were."""
+        """Note unchanged Files."""
         self.same += files.tolist()
 
     def mark_written(self, file: int) -> None:

@@ -25,7 +25,7 @@ FILES = 300
 
 
 class FakeEnd:
-    """One end of the data plane: what it has counted, until it is closed."""
+    """One end of the data plane: its counts, until it is closed."""
 
     def __init__(self):
         self.counts = [NOTHING] * len(NAMES)

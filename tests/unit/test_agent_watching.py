@@ -19,7 +19,7 @@ FIGURES = NodeFigures(bytes=5, kept_bytes=10, opens=3, ready_opens=2)
 
 
 class FakeMesh:
-    """The connections to other nodes, which keep what is sent."""
+    """The connections to other nodes, which keep the sent messages."""
 
     def __init__(self, nodes: int) -> None:
         self.view = SimpleNamespace(members=[None] * nodes)
@@ -35,7 +35,7 @@ def clock():
 
 
 def watching(clock: Clock, nodes: int = 4) -> tuple[Watching, FakeMesh]:
-    """A node among others that have not said anything yet."""
+    """A node among others that have not sent anything yet."""
     mesh: Any = FakeMesh(nodes)
     return Watching(lambda: mesh, lambda: FIGURES, clock), mesh
 

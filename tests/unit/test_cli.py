@@ -15,7 +15,7 @@ from monarch.errors import ConfigError, MonarchError
 
 @pytest.fixture
 def verb(monkeypatch):
-    """A verb of the table that does what a test asks of it."""
+    """A verb of the table with an action set by a test."""
 
     def add(action):
         command = click.Command("probe", callback=action)

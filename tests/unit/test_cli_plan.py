@@ -33,7 +33,7 @@ def dataset(tmp_path, monkeypatch):
 
 @pytest.fixture
 def plan(dataset, capsys):
-    """Runs `monarch plan` for the dataset and returns what it says."""
+    """Runs `monarch plan` for the dataset and returns its output."""
 
     def run(*arguments, code=0, data=True):
         given = ["--data", str(dataset)] if data else []

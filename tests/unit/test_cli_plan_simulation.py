@@ -13,7 +13,7 @@ SLOW_LINKS = ("--nodes", "2", "--network-rate", "10MB/s", "--mode", "partition")
 
 @pytest.fixture
 def run(capsys, tmp_path, monkeypatch):
-    """Runs `monarch plan` for given files and returns what it prints."""
+    """Runs `monarch plan` for given files and returns its output."""
     monkeypatch.chdir(tmp_path)
 
     def plan(*arguments, code=0):

@@ -53,7 +53,7 @@ def stood(*states):
 
 
 def figures(**more):
-    """What an agent answers to `monarch top`."""
+    """The answer of an agent to `monarch top`."""
     return {
         "schema": 1,
         "run": "/dev/shm/x",
@@ -90,7 +90,7 @@ def figures(**more):
 
 @pytest.fixture
 def answered(monkeypatch, tmp_path):
-    """Lets one agent run, which answers what the test says."""
+    """Lets one agent run, with an answer set by the test."""
 
     def answer(report, **more):
         told = {**figures(), "report": report, **more}

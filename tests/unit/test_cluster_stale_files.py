@@ -21,7 +21,7 @@ OLD_S = 7200.0
 
 
 def leave(directory, job, *ports, hosts=("127.0.0.1",), age_s=OLD_S, where=None):
-    """Leave what the nodes of a job leave; return it in the order of removal."""
+    """Leave the files that a job's nodes leave; return them in the order of removal."""
     files = []
     for number, port in enumerate(ports):
         file = directory / f"{job}.{number}.address"

@@ -158,7 +158,7 @@ def test_shim_that_lacks_a_library_in_a_container_prevents(
 
 
 def test_shim_that_needs_a_newer_c_library_prevents(root: Path, tmp_path: Path) -> None:
-    """The dynamic linker says so, but ends well all the same."""
+    """The dynamic linker reports it, but still succeeds."""
     (tmp_path / "newer.c").write_text("int newer(void) { return 0; }\n")
     (tmp_path / "use.c").write_text(
         "int newer(void); int use(void) { return newer(); }\n"

@@ -17,7 +17,7 @@ PATHS = [f"/data/{number}" for number in range(10)]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
-    """What was told, as in a job."""
+    """The announced orders, as in a job."""
     orders: list[list[Any]] = []
     monkeypatch.setenv(RUN_VARIABLE, "/run/some")
     monkeypatch.setattr(module, "hint", lambda paths: orders.append(list(paths)))

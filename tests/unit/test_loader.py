@@ -279,7 +279,7 @@ def test_memory_never_exceeds_its_limit(packed):
 
 
 def test_ranks_far_apart_share_little_memory(packed):
-    """A rank that comes late gets its portions, although another one holds most."""
+    """A late rank receives its portions, although another one holds most."""
     options: Any = {**SMALL, "memory_limit": 600_000, "batch_size": 8}
     slow, fast = (
         Rank(packed, {"pause_s": pause}, rank=rank, world_size=2, **options)

@@ -90,7 +90,7 @@ def test_records_read_early_are_read_once(
 def test_little_is_read_twice_while_a_program_works(
     packed: Path, mount_counted: Callable[[Path], CountFs]
 ) -> None:
-    """What is read early goes no further than the rank waits for it."""
+    """Early reads extend only as far as the rank waits for them."""
     origin = mount_counted(packed.parent)
     records = open_records(origin.root / packed.name)
     origin.reset()
@@ -134,7 +134,7 @@ def test_a_rank_continues_in_mid_epoch_without_waiting_for_the_reader(
 def test_a_rank_that_begins_beside_an_ending_reader_does_not_wait(
     packed: Path,
 ) -> None:
-    """Its Records stay, although that reader goes and another one is started."""
+    """Its Records stay, although that reader ends and another one is started."""
     state, wanted = None, []
     for _ in range(5):
         with Loader(packed, 32, **SMALL) as loader:

@@ -147,7 +147,7 @@ def test_a_late_reply_is_requested_from_another_replica():
 
 
 def test_ten_splits_of_200_000_records_touch_no_data(tmp_path):
-    """C8; and a selection gives the Records that were selected."""
+    """C8; and a selection yields the Records that were selected."""
     log = tmp_path / "log"
     records = Records(source_of(200_000, log=str(log)), indexed=False)
     rng = np.random.default_rng(1)

@@ -38,7 +38,7 @@ names = count()
 
 
 class FakeReads:
-    """Reads that end when a test says so, in any order."""
+    """Reads that end on command of a test, in any order."""
 
     is_full = False
 
@@ -97,7 +97,7 @@ class Rank:
         self._link.need([[0, self._first, high, 0]])
 
     def act(self, rng: random.Random) -> None:
-        """Go on by one step, if what it waits for is there."""
+        """Advance by one step, if the awaited portion has arrived."""
         if self.has_ended:
             return
         if self.has_batch:

@@ -241,7 +241,7 @@ def test_tier_whose_room_was_taken_away_loses_nothing(
 
 
 def test_tier_out_of_service_serves_no_frames(make: Callable[..., Node]) -> None:
-    """Its medium may hang; what it held comes from elsewhere."""
+    """Its medium may hang; its files are read from elsewhere."""
     node = make([text(300_000, number) for number in range(3)])
     node.fill(0, 1, 2)
 

@@ -34,7 +34,7 @@ OLD = 1_000_000_000  # ticks: older than what a test takes
 def oldest(
     words: np.ndarray[Any, Any], used: np.ndarray[Any, Any], now: int, most: int
 ) -> list[tuple[int, int]]:
-    """What the data plane chooses of the Files in Tier 0."""
+    """The data plane's choice among the Files in Tier 0."""
     view = np.zeros(1, DTYPES["monarch_lru_view"])
     view["words"], view["used"] = words.ctypes.data, used.ctypes.data
     view["files"], view["tier"], view["now"] = len(words), TIER, now

@@ -251,7 +251,7 @@ def test_a_file_opened_by_a_program_while_fill_reads_it_becomes_demand(
 def test_the_chunks_of_a_large_file_measure_the_duration_of_demand(
     make: Callable[..., Node],
 ) -> None:
-    """With whole files, little would be known before most of them have come."""
+    """With whole files, little would be known before most of them have arrived."""
     node = make(read=1, fetch=0, size=(8 << 20) + 1)
 
     node.engine.demand(0)

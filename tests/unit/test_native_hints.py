@@ -38,7 +38,7 @@ class Node:
     engine: native.Engine
 
     def hint(self, files: Any, program: int = PROGRAM) -> None:
-        """Say what a program will open."""
+        """Announce the files that a program will open."""
         self.engine.hint(program, np.array(list(files), np.uint32))
 
     def open(self, *files: int) -> None:

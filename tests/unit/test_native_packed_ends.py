@@ -112,7 +112,7 @@ def test_full_medium_is_reported_by_a_file_that_arrived_packed_into_the_pool(
 
 
 def test_unreadable_frame_is_reported_for_its_tier(make: Make) -> None:
-    """Its File comes from the origin; the Pool, into which it goes, is not to blame."""
+    """Its File is read from the origin; the Pool that receives it is not to blame."""
     content = text(100_000, 1)
     node = make([content], Wanted(NONE))
     node.fill(0)

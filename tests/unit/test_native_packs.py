@@ -95,7 +95,7 @@ class Node:
 
     @property
     def rounded_bytes(self) -> int:
-        """What is reserved for the last pages of its pack files."""
+        """The bytes reserved for the last pages of its pack files."""
         return 4096 * sum(1 for path in self.segments if path.stat().st_size)
 
     @property

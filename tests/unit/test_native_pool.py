@@ -44,7 +44,7 @@ class Node:
         return native.word_parts(int(self.job.states[file]))
 
     def bring(self, *files: int) -> None:
-        """Ask for Files one after another, and wait until each has come."""
+        """Request Files one after another, and wait until each has arrived."""
         for file in files:
             self.engine.demand(file)
             wait_until(partial(self.is_ready, file), f"file {file}")
@@ -55,7 +55,7 @@ class Node:
 
     @property
     def used_bytes(self) -> int:
-        """What the Pool has not given back."""
+        """The bytes that the Pool has not freed."""
         return self.table.account(POOL).used_bytes
 
     @property

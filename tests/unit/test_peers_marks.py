@@ -28,7 +28,7 @@ NUMBERS = st.sets(st.integers(0, NUMBER_MAX), max_size=200)
 
 
 class Node:
-    """A node's log, and the marks of others that it was told of."""
+    """A node's log, and the marks of others that it has received."""
 
     def __init__(self, catalog: int | None = CATALOG) -> None:
         self.heard: list[int] = []

@@ -182,7 +182,7 @@ def test_a_finished_node_is_seen_as_finished(tmp_path):
 
 
 def test_nodes_tell_each_other_their_limits_of_fill(tmp_path):
-    """Each the least of what the others permit, and not what it permits itself."""
+    """Each receives the lowest limit of the others, without its own."""
 
     async def main():
         async with job(4, tmp_path) as nodes:

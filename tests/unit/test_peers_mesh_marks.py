@@ -9,7 +9,7 @@ from support.meshes import PATIENCE_S, SECRET, job, make_node, run
 
 
 async def knows(node, marks: set[int]) -> None:
-    """Waits until a node was told of these marks, and of no other."""
+    """Waits until a node has received these marks, and no other."""
     told: set[int] = set()
     async with asyncio.timeout(PATIENCE_S):
         while told < marks:

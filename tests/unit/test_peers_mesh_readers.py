@@ -11,7 +11,7 @@ BEAT_S = 0.02
 
 
 class Beats:
-    """What the agents of all nodes say again and again."""
+    """The repeated messages of the agents of all nodes."""
 
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = {node.number: node for node in nodes}
@@ -30,7 +30,7 @@ class Beats:
         return found
 
     async def until(self, *limits: int) -> None:
-        """Goes on until the nodes have so many tokens."""
+        """Continues until the nodes have so many tokens."""
         for _ in range(int(PATIENCE_S / BEAT_S)):
             if self.limits() == [*limits]:
                 return

@@ -66,7 +66,7 @@ def test_random_json_is_a_message_or_a_field_error(kind, fields):
 
 
 def survive(host: Conversation, piece: bytes) -> None:
-    """Feeds bytes: they give messages or ProtocolError, in the room of one frame."""
+    """Feeds bytes: messages or ProtocolError result, in the room of one frame."""
     try:
         for message in host.receive(piece):
             assert message.kind in Kind

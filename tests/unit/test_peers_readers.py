@@ -69,7 +69,7 @@ class Job:
         )
 
     def beat(self, number: int) -> None:
-        """A node follows its lease, reads, and tells the hub, which hears it later."""
+        """A node follows its lease, reads, and sends a report that the hub gets later."""
         node, numbers = self.nodes[number], self.numbers
         limit = node.follow(self.now_s)
         running = [n for n in range(self.reading[number]) if numbers.random() < 0.7]
@@ -80,7 +80,7 @@ class Job:
         self.to_hub[number].append(node.held)
 
     def carry(self, number: int) -> None:
-        """Some of what was said between a node and the hub arrives, in its order."""
+        """Some messages between a node and the hub arrive, in their order."""
         lender, numbers = self.hub.lender, self.numbers
         while self.to_hub[number] and numbers.random() < 0.6:
             lender.hear(number, self.to_hub[number].pop(0))

@@ -35,13 +35,13 @@ def notes(one: Conversation, *bodies: bytes) -> list[bytes]:
 
 
 def hear(other: Conversation, frames: list[bytes]) -> None:
-    """Gives one side frames as they come."""
+    """Passes frames to one side as they arrive."""
     for frame in frames:
         other.receive(frame)
 
 
 def forged(frame: bytes) -> bytes:
-    """A frame with other words, by who does not know the key."""
+    """A frame with other words, made without the key."""
     return frame.replace(b"first", b"other")
 
 

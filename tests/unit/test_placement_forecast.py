@@ -56,7 +56,7 @@ def test_large_files_whose_extents_are_counted_in_several_steps_count_once(
 
 
 def check(placement, sizes):
-    """Compare a forecast with what each node says of itself."""
+    """Compare a forecast with each node's own figures."""
     units, nodes = placement.units, placement.nodes
     lengths = units.spread(sizes)
 

@@ -20,7 +20,7 @@ TOTAL = int(FILES * SIZE)
 
 
 def site(*shares, **more):
-    """A site whose origin gives 100 MB/s, and whose tiers are far faster."""
+    """A site whose origin delivers 100 MB/s, and whose tiers are far faster."""
     tiers = tuple(TierRate(f"tier{n}", share, 4e9) for n, share in enumerate(shares))
     usual = {"origin_bytes_per_s": 1e8, "origin_latency_s": 1e-3}
     return Site(**{**usual, "network_bytes_per_s": 1e9, "tiers": tiers, **more})

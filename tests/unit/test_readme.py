@@ -34,7 +34,7 @@ def commands(text: str) -> list[list[str]]:
 
 
 def options(word: str) -> set[str] | None:
-    """The options of a verb and of those below it; None if there is no such verb."""
+    """The options of a verb and of those below it; None if no such verb exists."""
     context = click.Context(cli.monarch)
     found = cli.monarch.get_command(context, word)
     if found is None:

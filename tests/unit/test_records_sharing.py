@@ -17,7 +17,7 @@ RANKS = 5
 
 
 class World:
-    """What the ranks of a job say to each other, one call after the other."""
+    """The messages between the ranks of a job, one call after the other."""
 
     def __init__(self, ranks: int = RANKS) -> None:
         self.barrier = threading.Barrier(ranks, timeout=20)
@@ -57,7 +57,7 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def on_all(work: Callable[[Comm], Any], world: World) -> list[Any]:
-    """What each rank returns, or raises."""
+    """The result of each rank, or its exception."""
 
     def tried(rank: int) -> Any:
         try:

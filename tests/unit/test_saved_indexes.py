@@ -193,7 +193,7 @@ def test_an_index_that_cannot_be_saved_costs_only_the_next_scan(
 def test_a_scan_with_errors_is_not_taken_for_the_dataset(
     root: Path, saved: SavedIndexes
 ) -> None:
-    """What could not be read may be readable in the next job."""
+    """An unreadable directory may be readable in the next job."""
     index = Tree.scan(root).index
 
     assert saved.save(replace(index, unmanaged={Unmanaged.UNREADABLE: 1}))

@@ -59,7 +59,7 @@ TIME_NAMES = ("mtime", "ctime", "atime")
 
 
 def altered(found: Any, lie: Lie) -> None:
-    """Changes some of what the kernel tells of a name."""
+    """Changes some of the kernel's values for a name."""
     for name, value in lie.items():
         if name in TIME_NAMES:
             found[f"{name}_s"], rest = value
@@ -70,7 +70,7 @@ def altered(found: Any, lie: Lie) -> None:
 
 @contextmanager
 def lying(lies: dict[bytes, Lie]) -> Iterator[None]:
-    """The file system says other things of some names."""
+    """The file system returns other values for some names."""
     find_names = native.find_names
 
     def find_and_lie(fd: int, names: list[bytes], **how: Any) -> Any:
@@ -97,7 +97,7 @@ def root() -> Iterator[Path]:
 
 
 def said(root: Path, path: bytes, lies: dict[bytes, Lie]) -> tuple[int, ...]:
-    """What the lying file system says of a path, in the order of Tree.status."""
+    """The lying file system's status of a path, in the order of Tree.status."""
     fd = os.open(root, os.O_RDONLY)
     try:
         one = native.find_names(fd, [path or b"."], rights=False)[0]

@@ -23,7 +23,7 @@ class Clock:
 
 
 def lines(*steps: tuple[float, Advance]) -> list[str]:
-    """What is told at each time."""
+    """The line at each time."""
     clock = Clock()
     rate = ScanRate(clock)
     said = []

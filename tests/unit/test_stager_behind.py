@@ -29,7 +29,7 @@ class Scene:
         return self.behind.note_opened(self.in_state)
 
     def order(self) -> list[int]:
-        """What fill may stage."""
+        """The files that fill may stage."""
         return [int(file) for file in self.behind.order(ALL)]
 
 

@@ -59,7 +59,7 @@ class Cluster:
         self._look(node, file)
 
     def _look(self, node: int, file: int) -> None:
-        """What the Shim does with a state word."""
+        """The Shim's use of a state word."""
         state, _, reason = self.nodes[node].state(file)
         if state is ReplicaState.READY or reason:
             self.waiting[node].discard(file)
@@ -84,7 +84,7 @@ class Cluster:
             stage.engine.end(order)
 
     def deliver(self, node: int, fetch: Order) -> None:
-        """A peer answers what a node has asked it, or looks for the File itself."""
+        """A peer answers a node's request, or looks for the File itself."""
         stage, peer = self.nodes[node], self.nodes[fetch.peer]
         state, _, reason = peer.state(fetch.file)
         if (node, fetch.peer) in self.cut:
@@ -116,7 +116,7 @@ class Cluster:
                 sources.connected(peer)
 
     def round(self) -> None:
-        """Everything that is under way goes on as well as it can."""
+        """Everything in flight continues as well as it can."""
         for number, stage in enumerate(self.nodes):
             for _ in range(len(stage.engine.orders)):
                 self.copy(number)
@@ -125,7 +125,7 @@ class Cluster:
         self.pass_time(0.05)
 
     def finish(self) -> None:
-        """Nobody waits longer than some rounds when nothing fails any more."""
+        """No program waits longer than some rounds when nothing fails any more."""
         for _ in range(ROUNDS_MAX):
             if not self.is_busy():
                 return
@@ -137,7 +137,7 @@ class Cluster:
         return any(self.waiting) or any(node.stager.in_flight for node in self.nodes)
 
     def check(self) -> None:
-        """What holds at every moment."""
+        """The invariants of every moment."""
         for number, stage in enumerate(self.nodes):
             check_flights(stage)
             check_accounts(stage)
@@ -159,7 +159,7 @@ def check_flights(stage: Stage) -> None:
 
 
 def check_accounts(stage: Stage) -> None:
-    """No Tier holds more than it may; what is promised is what is under way."""
+    """No Tier exceeds its capacity; reservations equal the transfers in flight."""
     for number in range(2):
         account = stage.account(number)
         held = account.used_bytes + account.reserved_bytes

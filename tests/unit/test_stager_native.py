@@ -71,12 +71,12 @@ class Agent:
         return word_parts(int(self.job.states[file]))[0]
 
     def tally(self, name: str) -> int:
-        """What the data plane has counted of something."""
+        """A count of the data plane."""
         return self.stager.table.tally()[name]
 
     @property
     def used_bytes(self) -> int:
-        """What the pool has not given back."""
+        """The bytes that the pool has not freed."""
         pool = self.stager.pool_account
         assert pool is not None
         return pool.used_bytes
@@ -88,14 +88,14 @@ class Agent:
 
 
 def put_request(job: Job, file: int) -> None:
-    """What the Shim does to ask for a File."""
+    """The Shim's request for a File."""
     dtype = DTYPES["requests"]
     requests = np.asarray(job.board.requests)[: dtype.itemsize].view(dtype)
     requests[0]["slots"][0] = file + 1
 
 
 def tail(memory: Any, name: str) -> npt.NDArray[np.uint8]:
-    """What lies behind the struct of a segment."""
+    """The data behind the struct of a segment."""
     found: npt.NDArray[np.uint8] = memory[DTYPES[name].itemsize :]
     return found
 

@@ -15,7 +15,7 @@ COUNT, NODES = 200, 5
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
+    """Seconds that pass on command of the test."""
 
     def __init__(self):
         self.now_s = 50.0

@@ -241,7 +241,7 @@ def test_an_agent_has_fill_yield_in_its_engine() -> None:
 
 
 def test_the_time_without_fill_is_measured_once_it_is_steady() -> None:
-    """A parallel file system goes on reading ahead for files that nobody reads."""
+    """A parallel file system keeps reading ahead for files that no program reads."""
     yielding = Yielding()
 
     for copy_s in (0.1, 0.06, 0.03):
@@ -293,7 +293,7 @@ def test_other_nodes_are_asked_to_yield_only_while_programs_wait_too_long() -> N
 
 def test_fill_obeys_other_nodes_and_learns_nothing_meanwhile() -> None:
     class Quiet(FakeEngine):
-        """No program waits, and the origin gives more and more."""
+        """No program waits, and the origin delivers more and more."""
 
         files, limit = 0, 0
 

@@ -63,7 +63,7 @@ def values_of(count: int, size: int = 500) -> dict[bytes, bytes]:
 
 
 def put_into(ended: "queue.SimpleQueue[Fetch]") -> Callable[[list[Fetch]], None]:
-    """Puts what has ended into a queue."""
+    """Puts ended requests into a queue."""
 
     def put(fetches: list[Fetch]) -> None:
         for one in fetches:

@@ -10,7 +10,7 @@ from monarch.records.stores.ways import Fetch
 
 @dataclass
 class FakeExchange:
-    """Notes what is given up."""
+    """Notes the requests that are given up."""
 
     abandoned: list[int] = field(default_factory=list)
 

@@ -23,7 +23,7 @@ XML = (
 
 
 def reply(status: bytes, body: bytes, **headers: str) -> bytes:
-    """A reply that says how long it is."""
+    """A reply with its length."""
     given = {"Content-Length": str(len(body)), **headers}
     lines = "".join(f"{n.replace('_', '-')}: {v}\r\n" for n, v in given.items())
     return b"HTTP/1.1 %b\r\n%b\r\n%b" % (status, lines.encode(), body)

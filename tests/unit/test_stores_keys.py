@@ -39,7 +39,7 @@ def full(keys: list[bytes]) -> KeyIndex:
 
 
 def seen(index: KeyIndex) -> list[tuple[object, ...]]:
-    """All that an index says of each Record."""
+    """All that an index holds for each Record."""
     label, tags = index.columns["label"], index.columns["tags"]
     return [
         (

@@ -45,7 +45,7 @@ class Network:
 
 @dataclass
 class Played:
-    """What a run over a network has given."""
+    """The result of a run over a network."""
 
     served: list[float]
     requests: int

@@ -80,7 +80,7 @@ def unit(module: str) -> str:
 
 
 def layer(module: str) -> int:
-    """The number of the layer in which a module stands; -1 if the table lacks it."""
+    """The number of a module's layer; -1 if the table lacks it."""
     for number, row in enumerate(LAYERS):
         if unit(module) in row:
             return number

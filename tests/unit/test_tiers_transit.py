@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run directory below somebody's own directory."""
+    """A run directory below a directory of the user."""
     (tmp_path / "job.node").mkdir(mode=0o700)
     return tmp_path / "job.node"
 

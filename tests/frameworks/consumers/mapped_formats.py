@@ -36,7 +36,7 @@ def make(root: str) -> None:
 
 
 def read(root: str) -> None:
-    """Prints a digest of what is in each file."""
+    """Prints a digest of the content of each file."""
     for name, parts in (
         ("safetensors", tensors(f"{root}/model.safetensors")),
         ("arrow", columns(f"{root}/table.arrow")),

@@ -21,7 +21,7 @@ def make(root: str) -> None:
 
 
 def read(root: str) -> None:
-    """Prints a digest of each array that each reader gives."""
+    """Prints a digest of each array that each reader returns."""
     for name in sorted(os.listdir(root)):
         path = os.path.join(root, name)
         if name.endswith(".npy"):

@@ -36,7 +36,7 @@ def make(root: str) -> None:
 
 
 def read(root: str) -> None:
-    """Prints a digest of what each format gives back."""
+    """Prints a digest of the bytes that each format returns."""
     with zipfile.ZipFile(os.path.join(root, "a.zip")) as archive:
         show("zip", b"".join(archive.read(name) for name in archive.namelist()))
     with tarfile.open(os.path.join(root, "a.tar.gz")) as tape:

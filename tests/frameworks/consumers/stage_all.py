@@ -44,7 +44,7 @@ def pending(root: str) -> tuple[int, list[str]]:
 
 
 def main(roots: list[str]) -> int:
-    """Gives 0 when all files are staged, 1 when that takes too long."""
+    """Returns 0 when all files are staged, 1 when that takes too long."""
     deadline = time.monotonic() + PATIENCE_S
     opens = 0
     while True:

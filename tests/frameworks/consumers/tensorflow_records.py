@@ -25,7 +25,7 @@ def make(root: str) -> None:
 
 
 def read(root: str) -> None:
-    """Prints digests of what three pipelines deliver."""
+    """Prints digests of the results of three pipelines."""
     names = tf.data.Dataset.list_files(os.path.join(root, "files", "*"), shuffle=False)
     show("read_file", names.map(tf.io.read_file, num_parallel_calls=2))
     shards = tf.data.Dataset.list_files(os.path.join(root, "*.tfrecord"), shuffle=False)

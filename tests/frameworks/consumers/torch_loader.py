@@ -32,7 +32,7 @@ class Images(Dataset):  # type: ignore[misc]
 
 
 def main(start: str, root: str) -> None:
-    """Prints a digest of every batch and of what torch.load gives back."""
+    """Prints a digest of every batch and of the result of torch.load."""
     torch.manual_seed(5)
     loader = DataLoader(
         Images(root),

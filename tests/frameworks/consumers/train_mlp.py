@@ -92,7 +92,7 @@ def train(data: str, folder: Path) -> None:
 
 
 def rest_of(loader: Loader) -> Iterator[Batch]:
-    """Give the batches of this epoch and the next ones."""
+    """Yield the batches of this epoch and the next ones."""
     while loader.state_dict()["epoch"] < EPOCHS:
         yield from loader
 
