@@ -69,7 +69,7 @@ class Job:
         )
 
     def beat(self, number: int) -> None:
-        """A node follows its lease, reads, and sends a report that the hub gets later."""
+        """A node follows its lease, reads, and sends a report, which arrives later."""
         node, numbers = self.nodes[number], self.numbers
         limit = node.follow(self.now_s)
         running = [n for n in range(self.reading[number]) if numbers.random() < 0.7]
