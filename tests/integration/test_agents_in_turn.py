@@ -209,7 +209,7 @@ def test_file_that_is_mapped_for_writing_is_seen_by_the_next_call(
     assert beside.read(path).startswith("(b'NEW'")
 
 
-def test_file_removed_beside_the_next_agent_gives_up_its_inode(
+def test_file_removed_beside_the_next_agent_frees_its_inode(
     begin: Begin, program: Run, dataset: Dataset
 ) -> None:
     first, path = begin(), dataset.paths[0]

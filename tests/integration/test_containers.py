@@ -73,7 +73,7 @@ def assert_served(said: str, dataset: Dataset) -> None:
     assert served_opens(said) == len(dataset.paths)
 
 
-def test_program_in_a_container_of_bwrap_is_served_with_what_env_prints(
+def test_program_in_a_container_of_bwrap_is_served_with_the_output_of_env(
     job: Callable[..., str], root: Path, dataset: Dataset
 ) -> None:
     said = job(bwrap(root, "--clearenv $(monarch env --bwrap)", reader(dataset)))
@@ -88,7 +88,7 @@ def without_proc(root: Path, dataset: Dataset) -> str:
 
 
 @pytest.mark.root
-def test_program_in_a_container_without_proc_is_not_active_and_the_report_says_so(
+def test_inactive_program_in_a_container_without_proc_is_reported(
     job: Callable[..., str], root: Path, dataset: Dataset
 ) -> None:
     """Without /proc it cannot tell whether it has the rights that the agent has."""

@@ -86,7 +86,7 @@ def test_each_byte_at_an_offset_of_many_is_read_once(
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", ["default", "demand"])
-def test_a_number_that_two_files_have_in_turn_gives_bytes_of_one_of_them(
+def test_a_descriptor_number_used_by_two_files_in_turn_reads_one_of_them(
     played: Campaign, way: str, soak_count: Callable[[int, int], int]
 ) -> None:
     outcome = played.swap(way, soak_count(1, 60)).succeed()

@@ -83,7 +83,7 @@ def test_two_links_to_one_file_are_one_copy(make_cluster):
 
 @pytest.mark.root
 @pytest.mark.parametrize("there", ["copies", "nothing"])
-def test_a_node_with_other_targets_works_alone_and_says_so(make_cluster, there):
+def test_a_node_with_other_targets_works_alone_and_reports_it(make_cluster, there):
     cluster = linked(make_cluster(2), chained_links)
     hidden = cluster.origin.root if there == "copies" else cluster.folder / "pool"
     other = cluster.folder / "other"

@@ -94,7 +94,7 @@ def test_a_file_of_two_exbibytes_ends_no_job(jobs: Jobs, dataset: Dataset) -> No
     assert staged_files(report) == len(dataset.paths)
 
 
-def test_an_index_of_a_dataset_with_absurd_times_is_made_and_says_so(
+def test_an_index_of_a_dataset_with_absurd_times_is_made_and_reports_them(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     plant_absurd(dataset.root)

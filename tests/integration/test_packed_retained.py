@@ -165,7 +165,7 @@ def test_index_that_is_damaged_adopts_nothing_of_its_pack_file(
     assert site.read_bytes() == total(folder)
 
 
-def test_job_with_another_codec_reads_again_and_says_so(
+def test_job_with_another_codec_reads_again_and_reports_it(
     site: Site,
     folder: Path,
     tmp_path: Path,

@@ -261,7 +261,7 @@ def needed() -> dict[str, str]:
     return dict(pairs) | {"python": "3.11"}
 
 
-def test_conda_recipe_needs_what_the_project_needs() -> None:
+def test_conda_recipe_has_the_dependencies_of_the_project() -> None:
     recipe = yaml.safe_load((RECIPES / "conda" / "recipe.yaml").read_text())
 
     assert recipe["context"]["version"] == project()["version"]
@@ -322,7 +322,7 @@ def spack(monkeypatch: pytest.MonkeyPatch) -> tuple[type[Package], dict[str, str
     return inside["PyMonarchStaging"], depends
 
 
-def test_spack_package_needs_what_the_project_needs(
+def test_spack_package_has_the_dependencies_of_the_project(
     spack: tuple[type[Package], dict[str, str]],
 ) -> None:
     _, depends = spack

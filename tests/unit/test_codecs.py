@@ -321,7 +321,7 @@ def test_codecs_tries_none_on_files_for_which_a_rule_names_one(
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_codecs_of_files_that_all_have_one_by_a_rule_says_so(
+def test_codecs_reports_that_all_files_have_a_rule(
     dataset: Path, capsys: Capture
 ) -> None:
     rule = 'tiers[0].codecs=[{files: ["*.bin"], codec: none}]'
@@ -332,7 +332,9 @@ def test_codecs_of_files_that_all_have_one_by_a_rule_says_so(
     assert told.startswith("monarch: tiers[0].codecs: "), "before anything is read"
 
 
-def test_codecs_without_files_says_so(capsys: Capture) -> None:
+def test_codecs_without_files_asks_for_a_path_or_a_configuration(
+    capsys: Capture,
+) -> None:
     assert "give PATH, or -c FILE" in codecs(capsys, code=2)
 
 
@@ -362,7 +364,7 @@ def test_codecs_refuses_bad_input(
     assert told in line, "and nothing is read before"
 
 
-def test_codecs_of_a_folder_without_bytes_says_so(
+def test_codecs_reports_that_a_folder_has_no_bytes(
     tmp_path: Path, capsys: Capture
 ) -> None:
     assert "no file with bytes" in codecs(capsys, tmp_path, code=2)

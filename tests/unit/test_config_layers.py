@@ -19,7 +19,7 @@ from monarch.errors import ConfigError, UsageError
 from monarch.units import Size, SizeKind
 
 
-def test_nothing_at_all_gives_the_defaults(tmp_path, site_file):
+def test_without_any_setting_the_defaults_apply(tmp_path, site_file):
     loaded = load(RunOptions(), {}, tmp_path)
 
     assert loaded.config == Config()

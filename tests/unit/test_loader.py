@@ -234,7 +234,7 @@ def test_views_end_with_their_batch_and_kept_batches_stay(packed):
         assert [[bytes(r) for r in one.records] for one in kept] == copies
 
 
-def test_a_batch_whose_memory_was_used_again_says_so(packed):
+def test_a_batch_whose_memory_was_used_again_raises_an_error(packed):
     with Loader(packed, 16, **SMALL) as loader:
         batches = iter(loader)
         read = next(batches)

@@ -120,7 +120,7 @@ def test_every_enum_of_the_headers_has_its_class() -> None:
     assert list(Destination) == list(range(len(declared["monarch_destination"])))
 
 
-def test_counters_come_in_the_order_of_their_numbers() -> None:
+def test_counters_are_in_the_order_of_their_numbers() -> None:
     text = (SOURCES / "shared" / "counter_names.def").read_text()
 
     names = re.findall(r"^COUNTER\((\w+),", text, re.M)

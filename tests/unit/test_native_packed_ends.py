@@ -59,7 +59,7 @@ def rooms(node: Node) -> tuple[int, int]:
     return account.used_bytes, account.reserved_bytes
 
 
-def test_file_that_was_given_up_while_it_was_packed_gives_its_room_back_once(
+def test_file_given_up_while_it_was_packed_frees_its_room_once(
     make: Make,
 ) -> None:
     """Its generation has passed when the frame is written: the frame is none."""

@@ -207,7 +207,7 @@ def test_bytes_are_freed_when_the_last_holder_has_ended(
     wait_until(lambda: node.used_bytes == before - PAGE, "its room comes back")
 
 
-def test_reading_goes_on_while_and_after_a_replica_leaves(
+def test_reading_continues_during_and_after_an_eviction(
     make: Callable[..., Node],
 ) -> None:
     node = make()

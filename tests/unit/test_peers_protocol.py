@@ -41,7 +41,7 @@ def test_two_nodes_that_know_the_secret_trust_each_other():
     assert (one.peer, other.peer) == (0, 1)
 
 
-def test_the_bytes_may_come_one_at_a_time():
+def test_the_bytes_may_arrive_one_at_a_time():
     one, other = client(), server()
     for _ in range(4):
         for byte in one.outgoing():

@@ -257,7 +257,7 @@ def test_a_section_without_its_figures_is_left_out():
             read(report)
 
 
-def test_a_run_that_was_too_short_for_samples_says_so():
+def test_a_run_too_short_for_samples_is_reported_as_such():
     assert "too short for samples" in read(reports.empty()).one("time").words()
 
 

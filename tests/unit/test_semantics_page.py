@@ -41,7 +41,7 @@ ELSEWHERE = {
     "A node on which links lead to other files than on the first node, or "
     "nowhere, works alone": [
         "integration/test_nodes_links.py::"
-        "test_a_node_with_other_targets_works_alone_and_says_so",
+        "test_a_node_with_other_targets_works_alone_and_reports_it",
     ],
     "On overlays and FUSE, a file with several names is read from the origin": [
         "integration/test_unknown_names.py::"
@@ -55,7 +55,7 @@ ELSEWHERE = {
     "In a container without /proc, a process cannot compare its rights with the "
     "agent's, and reads the origin": [
         "integration/test_containers.py::"
-        "test_program_in_a_container_without_proc_is_not_active_and_the_report_says_so",
+        "test_inactive_program_in_a_container_without_proc_is_reported",
     ],
     "In another user namespace (rootless containers), a process is served if the "
     "agent has no capabilities and the number of groups is the agent's": [

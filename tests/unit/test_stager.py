@@ -132,7 +132,7 @@ def test_a_failed_transfer_can_be_requested_once_more(make_stage):
     assert stage.counters.transfers_failed == 2
 
 
-def test_a_full_tier_takes_no_more_and_the_file_goes_to_the_next(make_stage):
+def test_a_full_tier_takes_no_more_and_the_file_is_placed_in_the_next(make_stage):
     stage = make_stage([10, 10, 10], capacities=(1 << 20, 1 << 20))
     stage.ask(0)
     stage.end(0)

@@ -49,7 +49,7 @@ def test_a_table_is_named_with_its_columns_and_nothing_else() -> None:
         statement('cassandra://h/ks.t?id=a"b')
 
 
-def test_the_replicas_of_a_key_are_asked_first() -> None:
+def test_the_replicas_of_a_key_are_queried_first() -> None:
     ring: list[tuple[str, list[str]]] = [
         (str(-(1 << 61)), ["h1", "h2"]),
         ("0", ["h2", "h3"]),

@@ -66,7 +66,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path):
         make_private(tmp_path / "d")
 
 
-def test_a_lock_is_held_once_and_free_when_its_holder_is_gone(tmp_path):
+def test_a_lock_is_held_once_and_free_when_its_holder_has_ended(tmp_path):
     fd = take_lock(tmp_path)
     assert fd is not None
     assert take_lock(tmp_path) is None
