@@ -38,7 +38,7 @@ def start(run_root: Path, slow: CountFs, memory: Path) -> Iterator[Start]:
     started: list[AgentProcess] = []
 
     def begin(*options: str) -> AgentProcess:
-        given = ["--data", str(slow.root), "--tier", f"ram:64MiB:{memory}"]
+        given = ["--data", str(slow.root), "--tier", f"ram:256MiB:{memory}"]
         given += ["--set", "catalog.wait_max=200ms", *options]
         agent = start_agent(run_root / "j.n", given)
         started.append(agent)

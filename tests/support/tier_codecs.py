@@ -63,7 +63,41 @@ PLAIN_ONLY = {
         "integration/test_tier_limits.py::"
         "test_files_are_placed_in_the_first_tier_with_room_or_in_none",
     ),
-    "expects what Monarch says of a job with a plain Tier": (
+    "links Replicas of other jobs: those of packed Tiers are not files": (
+        "integration/test_sibling_jobs.py::test_three_jobs_at_once_read_the_origin_once",
+        "integration/test_sibling_jobs.py::"
+        "test_a_job_links_files_staged_by_another_one",
+        "integration/test_sibling_jobs.py::"
+        "test_a_file_of_another_identity_is_not_linked",
+        "integration/test_sibling_jobs.py::test_a_job_links_large_files_of_another_one",
+        "integration/test_sibling_jobs.py::"
+        "test_jobs_that_fill_large_files_at_once_read_the_origin_once",
+        "integration/test_sibling_jobs.py::"
+        "test_a_large_file_of_another_identity_is_not_linked",
+        "integration/test_sibling_space.py::"
+        "test_the_space_of_files_that_are_linked_counts_as_free",
+        "integration/test_sibling_space.py::test_list_shows_space_shared_by_jobs",
+        "integration/test_sibling_space.py::"
+        "test_plan_names_the_jobs_from_which_files_can_be_linked",
+        "integration/test_sibling_space.py::"
+        "test_a_large_file_is_linked_before_fill_reaches_it",
+    ),
+    "maps a part of a large File: a packed one shows the Origin there": (
+        "integration/test_mappings.py::test_a_mapping_of_the_end_waits_for_the_end_only",
+        "integration/test_mappings.py::test_mappings_behave_as_plain[mmap64]",
+    ),
+    "expects what Monarch prints for a job with a plain Tier": (
+        "integration/test_first_use.py::test_tier_in_memory_is_not_doubtful",
+        "integration/test_first_use.py::"
+        "test_capacity_below_the_dataset_is_reported_at_the_start",
+        "integration/test_large_model.py::"
+        "test_each_byte_at_an_offset_of_many_is_read_once[no-room]",
+        "integration/test_large_reads.py::"
+        "test_a_tier_that_fills_up_in_mid_job_costs_only_time",
+        "integration/test_packed_memory.py::"
+        "test_pool_too_small_for_the_largest_file_is_reported",
+        "integration/test_topics.py::test_examples_run_as_they_are[report.md]",
+        "integration/test_topics.py::test_examples_run_as_they_are[performance.md]",
         "integration/test_agent_life.py::test_the_start_line_names_the_dataset_and_its_tier",
         "integration/test_first_use.py::"
         "test_lines_on_a_terminal_of_80_columns_end_between_words",
