@@ -13,6 +13,7 @@ and root for the mounts of each node.
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
 import statistics
 import subprocess
@@ -144,13 +145,17 @@ def measure(monarch: Path, nodes: int, files: int, turns: int) -> None:
         shape = Shape(nodes, files, MEAN_BYTES)
         slow = {"bw": BYTES_PER_S, "open_us": OPEN_US}
         with clustered(tools, Path(work), shape, **slow) as cluster:
-            found: dict[str, list[Timed]] = {way: [] for way in WAYS}
-            for turn in range(turns):
-                for way in WAYS:
-                    found[way].append(run(cluster, way))
-                    print(f"turn {turn + 1}: {way}", found[way][-1], file=sys.stderr)
-            for way, timed in found.items():
+            for way, timed in measured(cluster, turns).items():
                 print_row(nodes, way, timed, cluster.size_bytes)
+
+
+def measured(cluster: Cluster, turns: int) -> dict[str, list[Timed]]:
+    """Run the job in each way in turn."""
+    found: dict[str, list[Timed]] = {way: [] for way in WAYS}
+    for turn, way in itertools.product(range(turns), WAYS):
+        found[way].append(run(cluster, way))
+        print(f"turn {turn + 1}: {way}", found[way][-1], file=sys.stderr)
+    return found
 
 
 def print_row(nodes: int, way: str, timed: list[Timed], size_bytes: int) -> None:
