@@ -116,3 +116,11 @@ def test_all_requests_are_returned_once_after_a_fault() -> None:
 
     assert flights.clear() == fetches
     assert (len(flights), flights.bytes) == (0, 0)
+
+
+def test_a_twin_whose_request_failed_is_returned_after_a_fault() -> None:
+    flights, [fetch], [_, second] = flown()
+    flights.add_twin(9, 1, second, 0.1)
+    assert flights.fail(1) is None
+
+    assert flights.clear() == [fetch]

@@ -134,8 +134,10 @@ class Flights:
         return alone[:most]
 
     def clear(self) -> list[Fetch]:
-        """Remove all requests, and return their fetches."""
-        found = [one.fetch for one in self._flights.values() if not one.is_twin]
+        """Remove all requests, and return their fetches, each once."""
+        # A twin whose request has failed is the only one of its fetch.
+        flights = self._flights.values()
+        found = [one.fetch for one in flights if not (one.is_twin and one.other)]
         self._flights.clear()
         self.bytes = 0
         return found
