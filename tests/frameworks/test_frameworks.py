@@ -86,7 +86,7 @@ def test_a_framework_opens_no_staged_file_at_its_origin(
 def test_mapped_formats_read_the_origin_once(
     runner: Runner, mount_counted: Callable[..., CountFs], tmp_path: Path
 ) -> None:
-    """Also what is read first, without fill: their opens wait."""
+    """Also what is read first, without fill: their opens or mappings wait."""
     root = tmp_path / "dataset"
     runner.plain(consumer("mapped_formats.py", "make", root)).succeed()
     view = mount_counted(root, cached=1)
@@ -102,5 +102,7 @@ def test_mapped_formats_read_the_origin_once(
     )
 
     assert outcome.stdout == 2 * plain.stdout
-    assert outcome.counter("opens_origin") == 0
+    mapped = outcome.counter("blocks_mapped")
+    assert mapped == outcome.counter("opens_origin") == outcome.counter("maps_local")
+    assert outcome.counter("maps_origin") == 0
     assert view.counts().read_bytes <= OVERREAD_MAX * size_bytes

@@ -256,8 +256,8 @@ print(dataset.loader.stats()["reader_pid"], flush=True)
 try:
     os.kill(batches._workers[1].pid, signal.SIGKILL)
     list(batches)
-except RuntimeError as error:
-    print(error)
+except (RuntimeError, ConnectionError) as error:
+    print(type(error).__name__, error)
 """
 
 
@@ -271,8 +271,9 @@ def test_a_killed_worker_is_reported_and_the_reader_ends(packed: Path) -> None:
     )
 
     pid, *text = done.stdout.splitlines()
-    # The handler may raise it anywhere.
-    assert "DataLoader worker" in " ".join([*text, done.stderr])
+    # The handler may raise it anywhere, or PyTorch may miss the worker first.
+    said = " ".join([*text, done.stderr])
+    assert "DataLoader worker" in said or "ConnectionResetError" in said
     wait_until(lambda: not is_running(int(pid)), "the end of the reader", 20)
 
 
