@@ -17,6 +17,17 @@ LEFTOVER_S: Final = 3600.0
 """An older temporary file was left by a killed process."""
 
 
+def make_private(folder: Path) -> None:
+    """Make a directory and its missing parents, for this user alone.
+
+    Raises:
+        OSError: one cannot be made.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+
+
 @dataclass(frozen=True, slots=True)
 class KeptFiles:
     """The files with a suffix in a directory.
@@ -38,7 +49,7 @@ class KeptFiles:
         Raises:
             OSError: it cannot be made.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.folder)
 
     def note_use(self, file: Path) -> None:
         """Mark a file as just used: it is the last one to be removed.

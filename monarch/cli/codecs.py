@@ -313,7 +313,7 @@ def _table(tier: dict[str, Any], rule: str) -> Table:
             )
         )
     titles = ("codec", "ratio", "MB/s in", "out", "held", "sync ms", "async ms", "may")
-    return Table(titles, (17, 7, 9, 8, 8, 10, 10, 6), tuple(rows))
+    return Table(titles, (17, 7, 9, 11, 8, 9, 10, 6), tuple(rows))
 
 
 def _tried_on(tier: dict[str, Any]) -> list[Part]:

@@ -66,6 +66,7 @@ def page(topic: str) -> str | None:
 
 def entries(key: str) -> Iterator[str]:
     """Yield the entries of a key, of all that end with it, or of all keys below it."""
+    key = re.sub(r"\[\d*\]", "", key)
     for topic in REFERENCE:
         for heading, name, text in _blocks(page(topic) or ""):
             plain = name.replace("[]", "")

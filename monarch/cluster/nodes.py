@@ -177,7 +177,10 @@ def _placed(
     number = _index(unique, names)
     if number is None:
         shown = ", ".join(names) or "no name"
-        return SingleNode(f"{source} does not name this node ({shown})", expected=True)
+        return SingleNode(
+            f"{source} does not name this node ({shown}); set MONARCH_STAGING_NODE",
+            expected=True,
+        )
     if len(unique) == 1:
         return SingleNode(f"{source} names this node only")
     return NodeList(unique, number, source, ports)

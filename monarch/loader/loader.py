@@ -96,7 +96,7 @@ class Loader(WholeLoader):
         """
         if self._legs is not None and not self._legs.are_known:
             raise TypeError(
-                "the number of batches is unknown until the first epoch ends "
+                "the number of batches is unknown until the index is complete "
                 "(start='early')"
             )
         self._complete()

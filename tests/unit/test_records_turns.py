@@ -146,3 +146,13 @@ def test_a_process_ends_while_an_index_is_made(
     assert ("KeyboardInterrupt" in done.stderr) == bool(status)
     assert origin.counts().read_bytes < 0.9 * size
     assert time.monotonic() - began < 20
+
+
+def test_directories_of_saved_indexes_are_private(tmp_path: Path, state: Path) -> None:
+    shard = write_tfrecord(tmp_path / "one.tfrecord", numbered(COUNT))
+
+    open_records(shard)
+
+    made = [state, *(one for one in state.rglob("*") if one.is_dir())]
+    assert len(made) > 2
+    assert {one.stat().st_mode & 0o777 for one in made} == {0o700}
