@@ -63,6 +63,10 @@ with Pool(8) as processes:
 """
 
 
+# For large files, too; a Pool is at most an eighth of the free memory.
+POOL_BYTES = 256 * MIB
+
+
 @dataclass
 class Usage:
     """The most that was seen of each Tier's directory, in bytes of pages."""
@@ -226,7 +230,7 @@ def test_no_tier_takes_more_than_its_limit(
         eviction=eviction,
         codec=codec,
         sizes=(limits["ram"], limits["ssd"]),
-        pool=4 * largest if codec != "plain" else MIB,  # for large files, too
+        pool=POOL_BYTES if codec != "plain" else MIB,
     )
 
     outcome, usage = site.run(reader(site, root, 10), soak_count(100, 1200))
