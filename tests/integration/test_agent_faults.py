@@ -236,7 +236,7 @@ def memory_cgroup():
     path.rmdir()
 
 
-# What takes 1 MiB more memory with each line that it is sent, while the job runs.
+# Allocates 1 MiB more with each line that it reads, while the job runs.
 GREEDY = """
 import sys
 held = []
@@ -255,7 +255,7 @@ def test_ram_replicas_take_and_keep_no_memory_that_the_job_needs(
     options = ("--set", "fill.enabled=false", "--tier", "ram:240MiB")
     agent = begin(*options, data=large.root, cgroup=memory_cgroup)
 
-    # Many at once stage in a moment more than there is.
+    # Many readers at once stage more than fits, within a moment.
     readers = [agent.begin_read(*large.paths[first::4]) for first in range(4)]
     assert [reader.wait() for reader in readers] == [0] * 4
     assert agent.process.poll() is None
@@ -266,8 +266,8 @@ def test_ram_replicas_take_and_keep_no_memory_that_the_job_needs(
     ) as greedy:
         assert greedy.stdin is not None
         assert greedy.stdout is not None
-        # How much the Replicas have left free depends on how fast they came. The agent
-        # looks once a second: what is taken in that time must not end the job.
+        # The space that the Replicas leave free depends on their speed. The agent
+        # checks once a second: memory taken in between must not end the job.
         for _ in range(MEMORY_MIB):
             print(file=greedy.stdin, flush=True)
             assert greedy.stdout.readline() == "\n"
@@ -286,7 +286,7 @@ def test_ram_replicas_take_and_keep_no_memory_that_the_job_needs(
 def test_a_program_beside_those_of_a_dead_agent_sees_their_writes(
     begin, dataset, monarch_command, tmp_path, memory
 ):
-    # In a place of its own: nothing of a killed agent is to be met by other tests.
+    # In its own directory: other tests must not find leftovers of a killed agent.
     agent = begin(*ssd(tmp_path / "a"))
     path = dataset.paths[0]
     agent.await_staged(41)

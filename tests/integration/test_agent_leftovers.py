@@ -91,7 +91,7 @@ def test_leftover_whose_pid_was_reused_is_removed(
 def test_agent_that_ends_at_once_has_removed_the_leftovers_of_a_dead_job(
     begin: Begin, tmp_path: Path
 ) -> None:
-    # The fixture's Tier; so many files take longer than the end of an agent.
+    # The fixture's Tier; removing so many files takes longer than the end of an agent.
     dead = home(tmp_path / "tier") / "dead.n"
     make_private(dead.parent)
     make_private(dead)

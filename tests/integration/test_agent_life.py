@@ -114,7 +114,7 @@ def test_cold_opens_are_answered_by_transfers(start, dataset, shim):
     counters = agent.status()["report"]["counters"]
     assert counters["opens_miss"] == 40
     assert counters["origin_large"] == 1
-    assert agent.figures()["demand_transfers"] == 41  # the large one, in part
+    assert agent.figures()["demand_transfers"] == 41  # the large one, partly
 
 
 def test_a_start_that_takes_too_long_lets_the_program_start(start):
@@ -289,7 +289,7 @@ def test_an_agent_stages_the_files_of_a_killed_one_of_its_job_again(start):
 def test_the_next_job_removes_the_leftovers_of_a_killed_one(start, run_root, tmp_path):
     dead = start(job="dead")
     dead.kill()
-    # A launcher makes this file first; by it a run directory is known.
+    # A launcher creates this file first; it identifies a run directory.
     (run_root / "dead.n" / "start").touch(mode=0o600)
 
     living = start(job="living")

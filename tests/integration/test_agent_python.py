@@ -46,7 +46,7 @@ def test_pythonpath_of_another_python_does_not_break_the_agent(
 ) -> None:
     read = ["sha256sum", *map(str, dataset.paths)]
     options = ["--data", str(dataset.root), "--tier", "ram:64MiB"]
-    # An empty part is the working directory, in which there is a click.py, too.
+    # An empty part is the working directory, which contains a click.py, too.
     path = f"{foreign}:"
 
     done = run(monarch_command, foreign, "run", *options, "--", *read, PYTHONPATH=path)

@@ -11,8 +11,8 @@ import pytest
 
 GLIBC_MAX = (2, 17)
 GLIBC = re.compile(r"GLIBC_(\d+)\.(\d+)")
-# What glibc has given a newer version since: another library, or name in headers. Built
-# for glibc 2.17 these have their old version, see scripts/release.
+# Symbols with a newer version since glibc 2.17: moved, or renamed in headers. Built for
+# 2.17 they have their old version, see scripts/release.
 MOVED = {
     *("fstat", "fstatat", "lstat", "stat", "__libc_start_main"),
     *("dlclose", "dlopen", "dlsym"),

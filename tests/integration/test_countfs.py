@@ -171,7 +171,7 @@ def test_too_many_reads_at_once_slow_each_other_down(
     alone_s = seconds_of_readers(view, names[:1])
     together_s = seconds_of_readers(view, names)
 
-    # Each thread reads twice, to see the end: 0.1 s alone; the fourth of four at once
-    # takes 16 times as long for its first read.
+    # Each thread reads twice, to find the end: 0.1 s alone; the first read of the
+    # fourth of four concurrent threads takes 16 times as long.
     assert 0.1 <= alone_s < 0.4
     assert together_s > 0.4

@@ -48,7 +48,7 @@ def test_programs_that_list_cost_one_request_a_directory(
         asked = {what: served[name]["asked"][what] for what in REQUESTS}
         assert served[name]["out"] == direct[name]["out"], name
         assert asked["listings"] == asked["opens"] == 0, (name, asked)
-        assert asked["xattrs"] <= 1, name  # the kernel then knows that there are none
+        assert asked["xattrs"] <= 1, name  # the kernel then knows that none exist
         assert sum(asked.values()) <= 1 + FOLDERS, (name, asked)
         assert direct[name]["asked"]["listings"] == 1 + FOLDERS, name
 

@@ -103,7 +103,7 @@ def test_processes_import_from_staged_copies(runner: Runner, counted: CountFs) -
     assert report["headline"]["opens"] >= 2 * PROCESSES * (MODULES + 1)
     assert counts.read_bytes <= OVERREAD_MAX * report["run"]["bytes"]
     assert report["metadata"]["ratio"] >= ANSWERED_MIN
-    # What the scan and the launcher ask for is no more than one process asks for.
+    # The scan and the launcher request no more than one process does.
     assert counts.stats <= stats
 
 
@@ -122,7 +122,7 @@ def test_compiled_modules_written_during_the_job_are_right(
     check_imports(again.stdout, environment, 1)
     check_compiled(environment, tmp_path / "one.pyc")
     assert not first.report["passed_roots"]
-    # What the first job wrote was not there at its scan; for the next it is staged.
+    # Files written by the first job were missing at its scan; the next job stages them.
     assert first.counter("origin_new") > 0
     assert again.counter("opens_origin") == 0
 

@@ -18,7 +18,7 @@ from support.processes import WAIT_S, wait_until
 
 FILES = 150
 MEAN_BYTES = 40_000
-# Slow enough that faults fall into the middle of staging.
+# Slow enough that faults happen in the middle of staging.
 SLOW_FILL = ["--set", "fill.bandwidth=4MB/s"]
 
 SoakCount = Callable[[int, int], int]

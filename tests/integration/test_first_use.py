@@ -280,7 +280,7 @@ def test_unreadable_directory_and_file_are_reported_with_path_and_errno(
         indexed = prepare_index(dataset, warn=warnings.append)
         indexed.save()
 
-    # Names of the walk come in the order of the directory.
+    # The walk returns names in the order of the directory.
     for warning in warnings:
         assert warning.startswith(f"not staged of {as_nobody}/data: ")
         assert "below: Permission denied" in warning
@@ -411,7 +411,7 @@ def test_slurm_example_starts_where_slurm_tmpdir_is_unset(
         [monarch_command, "config", "check", example], capture_output=True, text=True
     )
 
-    # Where /tmp is the disk of the dataset, it is in doubt as a tier.
+    # Where /tmp is on the disk of the dataset, it is doubtful as a tier.
     assert (done.returncode, without_doubts(done.stdout)) == (0, [f"ok: {example}"])
 
 

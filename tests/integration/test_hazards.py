@@ -85,7 +85,7 @@ def test_file_of_the_program_with_a_lost_replicas_inode_is_itself(
     board.ask("publish two.bin")
     replica = Path(board.ask("where two.bin"))
     mode = (board.root / "two.bin").stat().st_mode
-    # As if the Tier's file system had given the inode away: same number, other file.
+    # As if the Tier's file system had reused the inode: same number, other file.
     replica.chmod(0o644)
     replica.write_text("a stranger")
 
@@ -226,7 +226,7 @@ def test_process_in_another_pid_namespace_is_not_taken_for_a_stranger(
     board.run("unshare", "--pid", "--fork", *proc, "sh", "-c", inner)
 
     assert 1 not in [pid for pid, _, _ in board.processes()]
-    if not proc:  # a private mount namespace ends the Shim's work
+    if not proc:  # a private mount namespace disables the Shim
         assert board.counters()["opens_hit_tier0"] == 2
 
 

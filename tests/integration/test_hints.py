@@ -27,7 +27,7 @@ from support.processes import wait_until
 FILES, SIZE = 60, 64 << 10
 TIER_BYTES = 1 << 20  # a quarter of the files, with their last pages
 
-# Opens all files in the order that it has announced, and checks each.
+# Opens all files in the announced order, and checks each.
 READER = """
 import os, sys, time, monarch
 mode, root, *names = sys.argv[1:]
@@ -40,7 +40,7 @@ for path in paths:
         assert file.read() == os.path.basename(path).encode() * %d, path
 """
 
-# Gives the order of the files to the command, and reads them with others.
+# Passes the order of the files to the command, and reads them with other programs.
 SHELL = """
 cd "$1"; shift
 printf '%s\\n' "$@" missing | monarch hint --order -
@@ -104,11 +104,11 @@ def test_a_dataset_larger_than_the_tiers_is_read_ahead(
     assert out == f"{FILES}\n"
     assert report["staging"]["hinted_files"] > FILES // 2
     assert pooled(report) > FILES // 3
-    # The memory of the Pool is the Tier's.
+    # The Pool takes its memory from the Tier.
     assert report["tiers"][0]["used_bytes"] <= TIER_BYTES * 7 // 8
     assert report["tiers"][0]["capacity_bytes"] == TIER_BYTES * 7 // 8
     assert report["transit"]["capacity_bytes"] == TIER_BYTES // 8
-    # What was read ahead was opened, so that each file was read once.
+    # Files that were read ahead were opened, so that each file was read once.
     opened = report["origin"]["programs_opened_bytes"]
     read = report["origin"]["agent_read_bytes"] + opened
     assert read <= (FILES + TIER_BYTES // SIZE) * SIZE

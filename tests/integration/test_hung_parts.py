@@ -41,7 +41,7 @@ def begin(
     started: list[AgentProcess] = []
 
     def start(*options: str | Path, wait: str = "ready") -> AgentProcess:
-        # RAM tiers lie side by side with those of everybody's tests.
+        # RAM tiers are in the same place as those of all other tests.
         run = run_root / f"hung{os.getpid()}.n"
         agent = start_agent(run, list(map(str, options)))
         started.append(agent)
@@ -135,7 +135,7 @@ def test_programs_do_not_wait_for_copies_from_a_hung_root(
 
     assert took_s < SERVED_S
     assert ends == [0] * len(stuck)
-    # It answers again: its Files are staged as ever.
+    # The root answers again: its Files are staged as before.
     wait_until(lambda: agent.status()["in_flight"] == 0, "the end of what hung")
     staged = agent.figures()["staged_files"]
     assert max(open_all(agent, [last])) < SERVED_S
@@ -218,12 +218,12 @@ def test_a_tier_that_fails_is_withdrawn_and_its_files_are_staged_elsewhere(
     harm: dict[str, str | int],
     tier_codec: str,
 ) -> None:
-    # What is in the Pool stays there: pieces of the large file, which were packed from
-    # it, and what programs have read while the packed Tier failed.
+    # Files in the Pool stay there: pieces of the large file, which were packed from it,
+    # and files that programs read while the packed Tier failed.
     count = len(dataset.paths) - (6 if tier_codec != PLAIN else 0)
     medium.set(**harm)
     try:
-        if "stall" not in harm:  # an open on a medium that hangs has no end
+        if "stall" not in harm:  # an open on a hung medium never returns
             assert staged.read(*dataset.paths[:5]) == content_of(dataset.paths[:5])
         staged.await_figure("tiers_lost", 1)
         staged.await_staged(count)

@@ -158,7 +158,7 @@ def test_bytes_are_right_when_the_agent_is_killed_or_frozen_while_files_fill(
     rng = random.Random(f"{blow} {way}")
     share = [str(large_files.build("share")), *place.paths]
     program = share if way == "share" else place.reader(way, 1)
-    # Random pieces are a part of all bytes.
+    # Random pieces cover a part of all bytes.
     most = TOTAL // 3 if way == "random" else TOTAL * 9 // 10
     for _ in range(soak_count(1, 25)):
         job = place.start(program)
@@ -180,7 +180,7 @@ def test_a_resumed_agent_stages_the_files_that_were_filling(place: Place) -> Non
     place.read_some(TOTAL // 4)
 
     agent.suspend()
-    time.sleep(1.5)  # longer than a heartbeat may be late
+    time.sleep(1.5)  # longer than the maximum delay of a heartbeat
     agent.resume()
     wait_until(lambda: place.tier_report()["files"] == len(SIZES), "staging of all")
     place.stop.touch()
@@ -401,6 +401,6 @@ def test_a_file_cut_at_the_origin_while_it_fills_ends_no_program(place: Place) -
     place.stop.touch()
 
     ended = job.end(WAIT_S)
-    # A read behind the new end gives nothing; none gives what was never there.
+    # A read behind the new end returns nothing; none returns bytes that never existed.
     wrong = [line for line in ended.stdout.splitlines() if line.startswith("WRONG")]
     assert all(f"{name_of(0)}: 0 bytes" in line for line in wrong), wrong[:3]

@@ -17,7 +17,7 @@ from support.tier_codecs import PLAIN
 SHOWN_MAX = 5
 SEEDS = range(40)
 BLOCK = 256 << 10
-# Of a batch, which takes more than a second at a slow origin.
+# The latest fault in a batch, which takes more than a second at a slow origin.
 HURT_WITHIN_S = 0.6
 AGAIN = "again: PYTHONPATH=tests .venv/bin/python -m support.large_files SEED WAY"
 OPERATIONS = {
@@ -64,7 +64,7 @@ def test_random_operations_return_the_same_as_on_plain_files(
     summary = f"{len(found)} of {count} sequences differ; {AGAIN}"
     assert not found, "\n".join([summary, *told])
     assert set(played.operations) >= OPERATIONS
-    # Tiers have answered, and files have filled while they were read.
+    # Tiers have served opens, and files have been filled while they were read.
     assert tier_codec != PLAIN or played.redirected > count
     assert played.agent_bytes > sum(large_files.SIZES)
 

@@ -90,7 +90,7 @@ def test_small_random_reads_do_not_wait_where_the_origin_is_fast(
     An origin on a busy machine is a slow one: one of some jobs meets a fast one.
     """
     make_file(tmp_path / "data")
-    # A Pool that gets short has its Extents completed.
+    # The Extents of a Pool that runs short are completed.
     options = (*NO_FILL, "--set", f"peers.transit={3 * SIZE}B")
     passed = []
     for _ in range(5):
@@ -288,7 +288,7 @@ def test_an_error_of_the_origin_is_the_programs_own(
     outcome = halted.go_on().succeed()
 
     lines = outcome.stdout.decode().splitlines()[1:]
-    # The first MiB begins in a Block that was there; its second Block was not.
+    # The first MiB begins in a Block that was present; its second Block was not.
     assert lines[1:] == ["Input/output error"] * (len(lines) - 1)
 
 
@@ -346,6 +346,6 @@ def test_a_tier_that_fills_up_in_mid_job_costs_only_time(
     assert outcome.stdout == expected(file, runner)
     assert not left
     ram, ssd = (one["used_bytes"] for one in outcome.report["tiers"])
-    # The last Extent is short: what finds room elsewhere is held there.
+    # The last Extent is short: an Extent that fits elsewhere is stored there.
     assert (ram <= MIB, ssd) == (True, 0)
     assert outcome.counter("reads_origin") > 0

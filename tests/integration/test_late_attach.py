@@ -14,7 +14,7 @@ import pytest
 from support.obedient import Program
 from support.shim_fixtures import Board, python
 
-# All that a program can see of a tree, access times apart.
+# All that a program can see of a tree, except access times.
 DESCRIBE = """
 import hashlib, json, os, stat, sys
 seen = {}
@@ -174,7 +174,7 @@ def test_files_changed_before_the_catalog_are_not_served(
     unstable: tuple[str, ...],
 ) -> None:
     one = early(*unstable)
-    stage(board)  # the scan has seen what was there before
+    stage(board)  # the scan has seen the earlier contents
 
     assert "Error" not in one.do(CHANGES[change])
     board.ask("serve")

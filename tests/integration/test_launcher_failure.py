@@ -61,7 +61,7 @@ def test_agent_that_dies_while_starting_is_one_warning(
     )
     assert done.returncode == 125 * strict
     assert done.stdout == b"hello\n" * (not strict)
-    # The next agent finds what there is to remove, as soon as no process has the Shim.
+    # The next agent finds and removes the leftovers, once no process has the Shim.
     root = launch.run_root
     wait_until(lambda: collect(root, time.time()) or not list(root.iterdir()))
     assert not list(root.iterdir())
@@ -163,7 +163,7 @@ def test_start_that_failed_for_one_rank_is_not_retried_by_the_others(
     assert {err.decode() for _, err in ends} == {
         "monarch: no" + UNSTAGED * (code == 125) + "\n"
     }
-    # An agent that takes the run directory with it takes the lock that others wait for.
+    # An agent that removes the run directory also removes the lock of the others.
     assert len(launch.events("start")) < (8 if end else 2)
 
 

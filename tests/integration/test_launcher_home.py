@@ -18,7 +18,7 @@ STRANGER = 12345
 RANKS = 16
 USUAL = f"/dev/shm/monarch-{os.geteuid()}"
 
-# Takes the lock by which new names are chosen.
+# Takes the lock for choosing new names.
 HOLDER = """
 import fcntl, os, sys, time
 os.setuid(12345)

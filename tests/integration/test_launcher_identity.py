@@ -182,7 +182,7 @@ def test_alarm_set_before_the_launcher_reaches_the_program(launch: Launch) -> No
 def test_launcher_leaves_the_working_directory_of_the_program(
     launch: Launch, tmp_path: Path
 ) -> None:
-    # It goes when the program has been started.
+    # The launcher leaves it after starting the program.
     wait = "for n in 1 2 3 4 5 6 7 8 9; do test -e /proc/$PPID/cwd/proc && break;"
     words = ["sh", "-c", f"{wait} sleep 0.$n; done; readlink /proc/$PPID/cwd; pwd"]
 

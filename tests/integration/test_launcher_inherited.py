@@ -8,7 +8,7 @@ import pytest
 
 from support.programs import Runner
 
-# Writes to descriptor FD, where no Shim sees it, and becomes a program that has one.
+# Writes to descriptor FD without a Shim, and then executes a program that has one.
 STATIC = """
 #include <fcntl.h>
 #include <stdlib.h>

@@ -107,7 +107,7 @@ def test_the_only_core_is_the_programs(launch: Launch, tmp_path: Path) -> None:
     ours = status_of(launch.argv("-q", *crash), tmp_path / "ours")
 
     assert os.WTERMSIG(plain) == os.WTERMSIG(ours) == signal.SIGABRT
-    # Ours would be a second core in the place of the first.
+    # A dump of ours would be a second core, in place of the first.
     assert (os.WCOREDUMP(plain), os.WCOREDUMP(ours)) == (True, False)
     assert len([*tmp_path.glob("plain/core*")]) == len([*tmp_path.glob("ours/core*")])
 
@@ -131,7 +131,7 @@ def test_a_segment_that_leaves_no_address_space_is_not_mapped(
     plain = runner.plain(["sh", "-c", script])
     ours = runner.under_monarch(["sh", "-c", script], roots=[root])
 
-    # The library itself takes up to one step.
+    # The library itself uses up to one step.
     refused = len(failures(plain.stdout))
     assert len(failures(ours.stdout)) <= refused + 1
 

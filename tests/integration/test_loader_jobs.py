@@ -64,10 +64,10 @@ def test_a_loader_in_a_job_reads_the_origin_once_and_is_in_the_report(
     options += ["--tier", f"ram:64MiB:{run_root}", "--set", "fill.enabled=false"]
     train = [sys.executable, "-P", "-c", TRAIN, str(origin.root)]
 
-    # Making the index would open, and so stage, all files.
+    # Building the index would open all files, and so stage them.
     index = open_records(f"{origin.root}/*.tfrecord", environ={**os.environ, **saved})
     index.close()
-    origin.set(read_us=20_000, reset=1)  # hints are there before the copies
+    origin.set(read_us=20_000, reset=1)  # hints arrive before the copies
 
     done = job(monarch_command, options, train, saved["XDG_STATE_HOME"])
 

@@ -94,7 +94,7 @@ class Killing:
 
     def _has_played_once(self) -> bool:
         """Start all ranks, and kill some; return whether they reached the end."""
-        if self._options["in_order"]:  # else the states are of as many ranks
+        if self._options["in_order"]:  # otherwise states need the same rank count
             self._world = self._rng.choice(WORLDS)
         members = self._zygote.job(
             self._packed, self._states, self._world, **self._options

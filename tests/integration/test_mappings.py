@@ -21,7 +21,7 @@ NO_FILL = ("--set", "fill.enabled=false")
 # The Shim sees no mapping behind a tcmalloc in LD_PRELOAD, which replaces mmap().
 ALLOCATORS = {"libjemalloc.so.2": "served", "libtcmalloc_minimal.so.4": "origin"}
 
-# Each program gets the path first. local() tells, under Monarch, whether it was served.
+# Each program gets the path first. Under Monarch local() prints if it was served.
 COMMON = """
 import ctypes, hashlib, mmap, os, sys
 path = sys.argv[1]
@@ -152,7 +152,7 @@ for kind in SHARED, PRIVATE:
     libc.munmap(at + (2 << 20), 1 << 20)
     print(listed(at, at + size))
 """
-# A core has of each mapping as much as the kernel chooses by what the mapping is of.
+# The kernel chooses how much of each mapping a core contains, by the kind of its file.
 CORE = """
 import resource, struct, tempfile
 os.chdir(tempfile.mkdtemp())

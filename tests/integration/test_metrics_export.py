@@ -85,7 +85,7 @@ def test_a_scrape_agrees_with_the_report_and_has_all_metrics(
     agent.await_staged(FILES)
     agent.read(*dataset.paths)
     hits = FILES - in_blocks(tier_codec)
-    # The opens of a program are seen at once, the program when the agent looks again.
+    # Opens are counted at once, the process at the agent's next look.
     wait_until(lambda: agent.status()["report"]["hits"]["opens"] == hits)
     wait_until(lambda: agent.status()["report"]["coverage"]["processes"])
 

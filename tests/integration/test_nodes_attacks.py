@@ -76,7 +76,7 @@ def refused_bytes(door: Door) -> None:
     frames += [struct.pack("<4sBBHII", b"MnCt", VERSION, 1, 0, 2**32 - 1, 2**32 - 1)]
     frames += [b"GET / HTTP/1.1\r\n\r\n"]
     for frame in frames:
-        # Closed, with a reason at most: nothing comes back that helps a stranger.
+        # The connection is closed, at most with a reason: nothing helps a stranger.
         assert len(door.answer(frame)) <= 100
 
 
@@ -95,7 +95,7 @@ def test_a_recorded_handshake_opens_nothing(make_cluster):
 
         hello, proof, wish = caller.said
         assert (len(hello) > 32, len(proof) > 32, len(wish) > 16) == (True,) * 3
-        # A challenge and a refusal, and no word that would follow a welcome.
+        # A challenge and a refusal, but nothing that would follow a welcome.
         assert len(answer) < 150
         assert len(door.answer(*caller.said)) == len(answer)
 
@@ -138,7 +138,7 @@ def test_a_lying_node_receives_no_byte_of_a_file(make_cluster):
 def answer_to(door: Door, request: bytes) -> bytes:
     """The answer of the data plane to bytes of a peer that knows the secret."""
     with Caller(door, 1, door.secret).data_socket() as lying:
-        # It may have closed before all of it was sent.
+        # The other end may have closed before all of it was sent.
         with suppress(OSError):
             lying.sendall(request)
             lying.shutdown(socket.SHUT_WR)
@@ -201,7 +201,7 @@ def test_bytes_that_are_forged_on_the_wire_reach_no_program(
     outcome.right(opens=4 * FILES)
     peers = [peer for node in outcome.report["nodes"] for peer in node["peers"]]
     noticed = sum(peer["corrupt"] for peer in peers)
-    # What is under way when the breaker opens is not received any more.
+    # Data in flight when the breaker opens is no longer received.
     assert 1 <= noticed <= changed
     assert sum(peer["breaker_opened"] for peer in peers) >= 1
 

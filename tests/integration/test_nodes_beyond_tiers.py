@@ -11,9 +11,9 @@ from support.tier_codecs import PLAIN
 MIB = 1 << 20
 NODES, EPOCHS = 4, 3
 SIZE = 96 * MIB + 123_457
-# What a node holds besides the Pool, in which bytes pass through and are decoded.
+# Capacity of a node besides the Pool, through which bytes pass and are decoded.
 NODE = 16 * MIB
-# As `monarch help packed-tiers` advises for large files: with less they are not packed.
+# As `monarch help packed-tiers` advises for large files: they are not packed with less.
 POOL, POOL_OF_PACKED = 8 * MIB, 32 * MIB
 LATER_MAX = 1 - NODES * NODE / SIZE + 0.02
 BYTES_PER_S = 200_000_000
@@ -31,8 +31,8 @@ def cluster(make_cluster) -> Cluster:
 def options(cluster: Cluster, tier_codec: str) -> list[str]:
     """Small Tiers, and a Pool that cannot stand in for one."""
     pool = POOL if tier_codec == PLAIN else POOL_OF_PACKED
-    # The Pool is in the Tier, which has as much again, so that no Extent more or less
-    # decides.
+    # The Pool is in the Tier, which has the same size again as a margin of some
+    # Extents.
     words = ["--tier", f"ram:{NODE + 2 * pool}B:{cluster.ram}", "--set"]
     return [*words, f"peers.transit={pool}B"]
 

@@ -19,21 +19,21 @@ from support.spaces import Space
 
 NODES, FILES, EPOCHS = 4, 160, 3
 OVERREAD_MAX = 1.02
-# The share of the Files that one node may own: so few of them are drawn less evenly
+# The largest share of the Files that one node may own: it varies more for so few Files
 # than the 1/N + 5 points that hold for many.
 SHARE_MAX = 1 / NODES + 3.5 * math.sqrt((1 / NODES) * (1 - 1 / NODES) / FILES)
 TIMEOUT_S = 1.0
-# An open waits for one peer only; the rest is for a busy machine.
+# An open waits for one peer only; the rest allows for a busy machine.
 DELAY_MAX_S = TIMEOUT_S + 2.0
-# So many Files programs may be waiting for when a node is lost: who waits reads them at
-# once, and who stands in for the node reads them again.
+# So many Files may have waiting programs when a node is lost: the programs read them at
+# once, and the node's substitute reads them again.
 WAITING_MAX = NODES * Plan(1).workers / FILES
-# One copy in the job, so that the loss of a node is a loss.
+# One copy in the job, so that losing a node loses data.
 OPTIONS = (
     *("--set", "peers.mode=partition", "--set", "peers.transit=1MiB"),
     *("--set", f"peers.timeout={TIMEOUT_S:g}s"),
 )
-# Each file takes a program at least this long: an epoch is longer than a start.
+# A program spends at least this long on each file: an epoch takes longer than a start.
 PAUSE_S = 0.004
 ORIGIN_BYTES_PER_S = (0, 3_000_000)
 
@@ -60,7 +60,7 @@ def run_with(
 ) -> tuple[Outcome, Loss]:
     """Run a job, and hurt a node of it at a random moment of its first two epochs."""
     cluster.origin.reset()
-    # On a fast origin all is staged soon; on a slow one the loss meets Transfers.
+    # On a fast origin all is staged soon; on a slow one the loss hits Transfers.
     cluster.origin.set(bw=rng.choice(ORIGIN_BYTES_PER_S))
     victim = rng.randrange(NODES)
     job = cluster.start(Plan(EPOCHS, pause_s=PAUSE_S), *OPTIONS)
@@ -138,7 +138,7 @@ def test_a_resumed_agent_is_a_node_again(make_cluster):
     job.finish().right(opens=NODES * EPOCHS * FILES)
 
 
-# The silence after which a node is given up, and the end of a job; both under load.
+# The silence until a node is given up, plus the end of a job; both under load.
 END_MAX_S = 20.0
 
 
@@ -179,7 +179,7 @@ def test_copies_on_several_nodes_outlive_the_others(make_cluster, copies, lost):
     again = cluster.origin.counts().opens - first.opens
     held = copies > lost
     assert (again == 0) == held, again
-    # Of two copies, two lost nodes of four have both of a sixth of the files.
+    # With two copies, two lost nodes of four hold both copies of a sixth of the files.
     assert again <= (0 if held else 0.6 * FILES)
 
 
@@ -205,14 +205,14 @@ def test_a_node_that_is_cut_off_works_alone_and_so_do_the_others(
     for rng in moments(soak_count, "cut off"):
         outcome, loss = run_with(cluster, rng, lambda _, n: links[n].cut())
 
-        # Each side of the cut reads what the other one holds.
+        # Each side of the cut reads the files that the other one holds.
         judge(cluster, outcome, loss, again_max=1.0)
         cluster.kill()
         links[loss.node].heal()
 
 
-# The time-out of the test of a late node; each of its programs' processes can be
-# caught once by each failure that the breaker counts.
+# The time-out of the late-node test; each failure that the breaker counts can delay
+# each process of its programs once.
 SHORT_S = 0.25
 LATE_PAUSE_S = 0.04
 LATE_FILES = 120
@@ -235,7 +235,7 @@ def test_a_slow_node_does_not_slow_down_the_others(make_cluster, switched, soak_
         with_it = outcome.epoch_s(0, nodes=[0, 1, 3])
         print(f"epoch {with_it:.2f} s, without the late node {without:.2f} s")
         assert with_it <= 1.3 * without + 1.0
-        # Somebody has met the late node, or this would say nothing.
+        # A program has met the late node; otherwise the test proves nothing.
         assert outcome.longest().delay_s >= SHORT_S
 
 

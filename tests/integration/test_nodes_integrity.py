@@ -51,7 +51,7 @@ def warnings(outcome: Outcome, number: int) -> list[str]:
 
 def peer_hits(outcome: Outcome) -> int:
     """How many files nodes have given each other."""
-    # A node that works alone tells of itself only.
+    # A node that works alone reports only itself.
     nodes = outcome.report.get("nodes", [])
     peers = [peer for node in nodes for peer in node.get("peers", [])]
     assert not sum(peer["corrupt"] for peer in peers)

@@ -22,7 +22,7 @@ MIB, BLOCK = 1 << 20, 256 << 10
 NODES, EPOCHS = 4, 3
 # Longer than an Extent of 8 MiB, and no multiple of a Block of 256 KiB.
 SIZES = (33 * MIB + 12_345, 9 * MIB + 1, 17 * MIB - 5, 24 * MIB + 256 * 1024 + 7)
-# So many that each of few nodes owns some.
+# So many that each node owns some.
 MANY = tuple(8 * MIB + 300_001 * number for number in range(1, 13))
 OVERREAD_MAX = 1.02
 WAIT_MAX = ("--set", "cold_open.wait_max=1MiB")
@@ -36,7 +36,7 @@ MODES: dict[str, tuple[str, ...]] = {
 }
 BYTES_PER_S, SLOW_BYTES_PER_S = 200_000_000, 60_000_000
 TIMEOUT = ("--set", "peers.timeout=1s")
-# A read waits for one peer only; the rest is for the origin and a busy machine.
+# A read waits for one peer only; the rest allows for the origin and a busy machine.
 DELAY_MAX_S = 4.0
 
 
@@ -123,7 +123,7 @@ def test_bytes_are_right_when_a_peer_is_killed_or_frozen_in_large_files(
 
         outcome = job.finish().right(opens=opens_of(plan))
         assert max(outcome.longest_s) <= DELAY_MAX_S
-        # What it held, and what its own programs read without it.
+        # The Blocks that it held, and those that its own programs read without it.
         again = cluster.origin.counts().read_bytes / cluster.size_bytes - 1
         assert again <= EPOCHS + 0.75
         cluster.kill()
@@ -134,7 +134,7 @@ def flip_blocks(folder: Path) -> int:
     many."""
     flipped = 0
     for path in folder.rglob("*"):
-        with suppress(OSError):  # it may go meanwhile
+        with suppress(OSError):  # it may disappear meanwhile
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 flipped += flip_in(fd)
@@ -146,7 +146,7 @@ def flip_blocks(folder: Path) -> int:
 def flip_in(fd: int) -> int:
     """Change a byte of each Block of a file that has been filled."""
     flipped, at, size = 0, 0, os.fstat(fd).st_size
-    with suppress(OSError):  # there is nothing more
+    with suppress(OSError):  # no more data
         while at < size:
             at = os.lseek(fd, at, os.SEEK_DATA) // BLOCK * BLOCK
             place = min(at + BLOCK // 2, size - 1)
@@ -196,7 +196,7 @@ def test_blocks_that_change_after_their_file_was_whole_reach_no_other_node(
     outcome = job.finish().right(opens=3 * plan.workers * len(MANY))
     assert flipped > 0
     peers = [peer for node in outcome.report["nodes"] for peer in node["peers"]]
-    # The owner sees it before it would send them.
+    # The owner notices it before sending them.
     assert sum(peer["fetch_refused"] for peer in peers) >= 1
 
 
@@ -219,7 +219,7 @@ def test_blocks_that_are_forged_on_the_wire_reach_no_program(
     job.release(1)
 
     outcome = job.finish().right(opens=2 * 2 * len(MANY))
-    # What is under way when the breaker opens is not received any more.
+    # Data in flight when the breaker opens is no longer received.
     assert 1 <= corrupt(outcome) <= between.count()[0]
 
 

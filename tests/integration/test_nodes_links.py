@@ -108,5 +108,5 @@ def test_a_node_with_other_targets_works_alone_and_reports_it(make_cluster, ther
     assert not any(one.at_origin for one in opens)
     assert "works alone" in outcome.said[1]
     assert str(cluster.folder) in outcome.said[1]
-    # A link that leads nowhere is an error of the program, as without Monarch.
+    # A link to a missing file is an error of the program, as without Monarch.
     assert bool(outcome.wrong) == (there == "nothing")

@@ -12,7 +12,7 @@ from support.writers import Writer, Writers, seconds_until
 
 SETTLED_S = 2.2
 """After this time without a change a directory may be listed from the Catalog."""
-# A directory is asked for once a second; and room for a machine that is busy.
+# A directory is checked once a second; the rest allows for a busy machine.
 WINDOW_S = 1.0 + 2.0
 
 

@@ -9,7 +9,7 @@ from support.nodes import Plan
 
 FILES = 90
 READERS = 3
-# A lease, twice, and a while for the others to be leased more.
+# Two lease times, and some time until the others are leased more.
 BACK_S = 7.0
 LIMIT = ("--set", f"origin.max_readers={READERS}")
 PLAN = Plan(1, workers=4, sharding="dealt")
@@ -33,14 +33,14 @@ def test_no_more_nodes_read_the_origin_at_once_than_are_permitted(make_cluster, 
     assert most > READERS
     assert begun_without(free.report) == 0
     assert cluster.origin.counts().most_reads > 1
-    # On a busy machine some wait for 100 ms all the same.
+    # On a busy machine some wait for 100 ms nevertheless.
     without = begun_without(limited.report)
     assert cluster.origin.counts().most_reads <= READERS + without
     assert without <= FILES / 10
 
 
 def test_programs_wait_little_for_a_token_and_the_report_says_so(make_cluster):
-    # Fill would have staged all of them where programs begin late.
+    # Fill would have staged all of them if programs started late.
     only = ("--set", "origin.max_readers=1", "--set", "fill.enabled=false")
     cluster: Cluster = make_cluster(2, files=24, read_us=400_000)
 

@@ -77,7 +77,7 @@ def test_a_node_that_was_lost_is_named_and_in_no_total(make_cluster, monarch_com
     job.await_epoch(1)
 
     cluster.nodes[1].hurt(signal.SIGKILL)
-    # A node whose programs have ended suspends nobody.
+    # A node without running programs suspends no other node.
     others = [cluster.nodes[number].environ for number in (0, 2)]
     wait_until(lambda: all(standings(monarch_command, e)[1] == "left" for e in others))
     job.release(1)

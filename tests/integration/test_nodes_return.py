@@ -10,7 +10,7 @@ from support.clusters import Cluster
 from support.nodes import Plan
 from support.processes import wait_until
 
-# Nodes that go by two Placements ask each other in circles: half of cold_open.timeout.
+# Nodes with different Placements ask each other in circles: half cold_open.timeout.
 CIRCLE_S = 15.0
 SILENCE_S = HEARTBEATS_MISSED * HEARTBEAT_S
 

@@ -10,7 +10,7 @@ from support.programs import tried_bytes
 
 FILES = 200
 OVERREAD_MAX = 1.02
-# So little that the pool cannot stand in for a Tier.
+# Too little for the pool to replace a Tier.
 TRANSIT_BYTES = 1 << 20
 SMALL_TRANSIT = ("--set", f"peers.transit={TRANSIT_BYTES}B")
 PARTITION = ("--set", "peers.mode=partition", *SMALL_TRANSIT)
@@ -34,7 +34,7 @@ def test_four_nodes_that_read_everything_read_the_origin_once(make_cluster):
     # One scan: the root and its five folders, each listed once.
     assert counts.listings <= 6
     assert not any(o.at_origin for o in outcome.opens)
-    # Copies of peers' Replicas say nothing of the origin's rate.
+    # Copies of peers' Replicas do not count in the origin's rate.
     agents = outcome.report["agent"]
     assert 0 < agents["origin_busy_ns"] < agents["busy_ns"]
 
@@ -124,7 +124,7 @@ def test_nodes_that_hold_everything_no_longer_ask_peers(make_cluster, switched):
     after = [link.carried()[0] for link in links]
     sent = [now - then for now, then in zip(after, before, strict=True)]
     assert sum(before) > 2 * cluster.size_bytes
-    # What is left is beats, and the reports at the end.
+    # The rest is heartbeats, and the reports at the end.
     assert sum(sent) < 0.05 * cluster.size_bytes
 
 
@@ -160,7 +160,7 @@ def test_a_job_runs_without_a_missing_node(make_cluster):
         Plan((2, 2, 2, 0)), "--set", "peers.join_timeout=3s", absent=[3]
     ).right(opens=6 * FILES)
 
-    # What the absent node would have owned has other owners.
+    # The files of the absent node have other owners.
     read_once(cluster)
     assert not any(o.at_origin for o in outcome.opens)
 

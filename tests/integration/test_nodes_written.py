@@ -19,11 +19,11 @@ from support.processes import wait_until
 from support.writers import Writer, Writers, digest_of, seconds_until, sees
 
 NODES, FILES = 4, 12
-# What `monarch help cluster` promises on an idle machine, and room for a busy one.
+# The promise of `monarch help cluster` if idle, with a margin for a busy machine.
 WINDOW_S = 0.5 + 4.5
-# A hub that is lost has a successor after its silence, and a few trials.
+# A lost hub has a successor after its silence, and a few attempts.
 SUCCESSION_S = 8.0 + 4.5
-# After so long nobody waits for a frozen node any more.
+# After this time no node waits for a frozen node any more.
 SILENCE_S = 3.0
 
 
@@ -209,7 +209,7 @@ def test_a_root_that_one_node_changes_passes_through_on_all_nodes(cluster):
     directory = place(cluster, name.partition("/")[0])
     with programs(cluster) as start:
         writers = started(cluster, start, range(NODES))
-        # No program of the job has written this, and none is to have marked it.
+        # No program of the job has written this file, so none may have marked it.
         (cluster.origin.source / name).write_bytes(b"n" * cluster.sizes[name])
 
         writers[2].do("rename", directory, directory + ".away")
@@ -241,7 +241,7 @@ def test_marks_survive_the_death_of_the_hub_before_it_sent_them(cluster):
         cluster.nodes[0].hurt(signal.SIGSTOP)
 
         change(cluster, writers[2], second)
-        time.sleep(1.0)  # told to the hub, and not by it
+        time.sleep(1.0)  # sent to the hub, and not by it
         cluster.nodes[0].hurt(signal.SIGKILL)
 
         soon(cluster, writers[1:], second, SUCCESSION_S)

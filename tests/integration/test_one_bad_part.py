@@ -124,7 +124,7 @@ def test_many_processes_and_few_descriptors_cost_no_file_its_copy(
     file = jobs.run_root.parent / "report.json"
     options = ["-q", "--report", str(file), "--set", "fill.enabled=false"]
     words = jobs.line(options, ["bash", "-c", script])
-    # A job of a user without rights, who cannot raise the limit.
+    # A job of an unprivileged user, who cannot raise the limit.
     limit = ["prlimit", "--nofile=200:200"]
     if os.geteuid() == 0:
         limit += ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-all"]

@@ -56,7 +56,7 @@ def test_a_scan_uses_the_metadata_returned_with_the_names(
 
     Tree.scan(view.root)
 
-    # Whether names come with metadata is the kernel's choice, part by part.
+    # The kernel chooses, part by part, whether names have metadata.
     assert view.counts().stats < 300
 
 
@@ -90,7 +90,7 @@ def test_an_epoch_costs_one_open_and_one_read_a_file_and_no_stat_after_the_copy(
     counts, files = view.counts(), FOLDERS * FILES
     tried = outcome.report["agent"]["tried_reads"]
     assert counts.opens == files + tried
-    assert counts.reads == files - FOLDERS + tried  # one of each folder is empty
+    assert counts.reads == files - FOLDERS + tried  # one in each folder is empty
     assert counts.stats < files * 1.2
 
 
@@ -119,8 +119,8 @@ def test_the_next_job_compares_directories_and_scans_nothing(
     assert len(list(state_home.rglob("*.index"))) == 1
     assert first.listings == scanned.listings == 1 + FOLDERS
     assert loaded.listings == 0
-    # Files are compared beside the job; without names in its cache the kernel asks for
-    # the directory of each, too.
+    # Files are compared beside the job; without cached names the kernel also requests
+    # the directory of each.
     assert loaded.stats <= scanned.stats + 2 * FILES * FOLDERS
 
 
@@ -139,7 +139,7 @@ def test_a_file_that_grew_between_two_jobs_is_read_with_its_new_content(
 
     assert first.words != second.words
     assert second.words == runner.plain(program).words
-    # The job has noticed, so that the next one scans.
+    # The job has noticed the change, so that the next one scans.
     assert not list(state_home.rglob("*.index"))
 
 

@@ -68,7 +68,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel that the C compiler of this machine has made of the source archive."""
     source = tmp_path_factory.mktemp("source")
-    # Older Pythons 3.11 know no filter of archives.
+    # Early releases of Python 3.11 have no archive filter.
     subprocess.run(["tar", "-xf", str(sdist), "-C", str(source)], check=True)
     folder = tmp_path_factory.mktemp("wheel") / "to"
     build("build_wheel", source / NAME, folder)
@@ -84,7 +84,7 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["--no-deps", "--no-index", "--quiet", str(wheel)]
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python")]
     subprocess.run([*pip, "install", *words], check=True, timeout=120)
-    # What Monarch needs is that of this environment, behind what is clean.
+    # The dependencies are those of this environment, after the clean packages.
     (site,) = folder.glob("lib/python3*/site-packages")
     (site / "needs.pth").write_text(f"{SITE}\n")
     return folder

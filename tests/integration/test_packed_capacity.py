@@ -15,10 +15,10 @@ from monarch.native import codec_library
 from support.programs import Runner
 
 MIB = 1 << 20
-# What the tier has for frames, and what its Pool has.
+# Capacity of the tier for frames, and of its Pool.
 BUDGET, POOL = 8 * MIB, 4 * MIB
 FILE_BYTES = 200_000
-# Ends when the pack files of a Tier grow no more, and tells what they take of the disk.
+# Ends when a Tier's pack files stop growing, and prints their disk usage.
 WAIT = """
 import os, pathlib, sys, time
 root, before, since = pathlib.Path(sys.argv[1]), -1, time.monotonic()
@@ -107,7 +107,7 @@ def test_set_that_shrinks_by_a_ratio_is_held_by_that_ratio(
 
     packed, on_disk = held(runner, medium, tmp_path / "data", "zstd:1")
 
-    # Frames have heads, and what does not shrink expands by those alone.
+    # Frames have headers, and incompressible data grows by those alone.
     assert packed["bytes"] >= 0.95 * ratio * BUDGET
     assert packed["stored_bytes"] <= BUDGET
     assert abs(on_disk / packed["stored_bytes"] - 1) <= 0.01
@@ -147,5 +147,5 @@ def test_small_texts_take_less_than_a_third_of_their_pages(
 
     packed, _ = held(runner, medium, tmp_path / "data", "zstd:3")
 
-    pages = BUDGET // 4096  # as files of their own
+    pages = BUDGET // 4096  # as separate files
     assert packed["files"] >= min(3 * pages, files)

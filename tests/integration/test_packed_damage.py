@@ -22,7 +22,7 @@ from support.processes import WAIT_S, wait_until
 
 FILES = 60
 SIZES = (20_000, 100_000, 200_000, PIECE_BYTES + 100_000)
-# So small that Files leave it again, and are decoded anew.
+# So small that Files are evicted, and decoded again.
 POOL = "peers.transit=8MiB"
 HEAD = struct.Struct("<IIIBBhQ16s")
 MAGIC = 0x4D52464D
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(
     codec_library(Codec.parse("zstd:1")) is None, reason="no libzstd"
 )
 
-# Reads all certified files, says so, and goes on when a file is there.
+# Reads all certified files, reports it, and continues when a file exists.
 READER = """
 import pathlib, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -161,7 +161,7 @@ def flipped(content: bytes, rng: random.Random) -> bytes:
     damaged = bytearray(content)
     for frame in frames(content):
         lengths = frame.begin + HEAD.size
-        # The level decides nothing: see frame_check().
+        # The level has no effect: see frame_check().
         head = [n for n in range(HEAD.size) if n not in LEVEL]
         place = rng.choice(
             [
@@ -234,7 +234,7 @@ def rewrite(path: Path, content: bytes) -> None:
 
 def survived(report: Mapping[str, Any]) -> None:
     """The damaged frames were dropped, and their Files packed again."""
-    # Files that stood in the Pool were not decoded.
+    # Files in the Pool were not decoded.
     assert 0.5 * FILES <= report["packed"]["dropped_files"] <= FILES
     assert report["packed"]["files"] >= 0.9 * FILES
     assert report["agent"]["agent_errors"] == 0

@@ -53,7 +53,7 @@ from support.nodes import Plan
 from support.programs import Runner, Words, consumer
 
 FILES, MEAN_BYTES = 300, 40_000
-# What is read to try codecs counts, too.
+# Reads for trying codecs count, too.
 OVERREAD_MAX = 1.02 + 0.01
 READERS, EPOCHS = 4, 3
 POOL = 1 << 20
@@ -116,7 +116,7 @@ def test_tier_that_holds_a_dataset_only_packed_reads_it_once(
     plain = runner.plain(words).succeed()
     view.reset()
     small = replace(runner, tier=f"ram:{int(0.6 * size) + POOL}B")
-    # Packing takes what programs leave of the processors, in the end at least.
+    # Packing uses the processor time that programs leave, at the latest at the end.
     waits = [sys.executable, "-c", WAIT_PACKED, runner.command, FILES // 2]
     both = (shlex.join(map(str, one)) for one in (words, waits))
     rests = ["sh", "-c", " && ".join(both)]
@@ -130,7 +130,7 @@ def test_tier_that_holds_a_dataset_only_packed_reads_it_once(
     assert outcome.words == plain.words
     assert size <= view.counts().read_bytes <= OVERREAD_MAX * size
     packed, tier = outcome.report["packed"], outcome.report["tiers"][0]
-    # Some may be plain in the Pool when the job ends: more on a machine that is busy.
+    # Some may be plain in the Pool when the job ends: more on a busy machine.
     assert 0.5 * FILES <= packed["files"] == tier["files"] <= FILES
     assert packed["ratio"] > 1.7
     assert tier["used_bytes"] <= tier["capacity_bytes"]
@@ -201,7 +201,7 @@ def test_many_threads_that_open_a_packed_file_decode_it_once(
     report = read_by_32_threads(runner, folder, 1)
 
     packed, agent = report["packed"], report["agent"]
-    # Fill packs before a program asks; what programs ask for earlier comes plain.
+    # Fill packs before a program opens a file; files opened earlier arrive plain.
     assert packed["decoded_files"] + agent["transit_files"] == FILES
     assert agent["transit_full"] == 0
 
@@ -228,7 +228,7 @@ def test_memory_of_decoded_files_is_bounded_by_the_pool(
         looking.join()
 
     assert 0 < most <= 1.1 * bound
-    # The set does not fit the pool: files are decoded again when they are opened again.
+    # The set does not fit into the pool: reopened files are decoded again.
     assert report["packed"]["decoded_files"] > FILES
     assert total(folder) > 4 * bound
 
@@ -259,7 +259,7 @@ def test_four_nodes_together_hold_a_dataset_that_fits_only_packed(
     later = nodes.origin.counts().read_bytes - first
     assert later <= 0.02 * nodes.size_bytes
     assert outcome.report["packed"]["ratio"] > 1.7
-    # What a peer holds packed was there: in later epochs nothing is a miss.
+    # Files packed at a peer were staged: later epochs have no misses.
     assert outcome.report["counters"]["opens_miss"] <= 4 * len(nodes.sizes)
 
 
@@ -322,7 +322,7 @@ for turn in range(2):
     assert packed["files"] == len(names)
     codec, _, rules = tier["codec"].partition(",")
     assert rules == " none for *.bin, lz4 for a/**"
-    # All fits as it is: where reading less is no faster, nothing is compressed.
+    # All files fit uncompressed: nothing is compressed if reading less is no faster.
     is_raw = "none" in codec
     assert main == "auto" or not is_raw
     raw = len(names) / 2 + (len(names) / 4 if is_raw else 0)  # *.bin, also in a/

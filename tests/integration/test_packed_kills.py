@@ -28,10 +28,10 @@ from support.processes import WAIT_S, wait_until
 MIB = 1 << 20
 SMALL, LONG = 60, 3  # files
 FILES = SMALL + LONG
-LONG_BYTES = 3 * MIB  # several requests of the medium
+LONG_BYTES = 3 * MIB  # several requests to the medium
 SLOW_BYTES_PER_S, COPIED_BYTES_PER_S = 8_000_000, 1_000_000
 INDEX_BYTES_PER_S = 20_000
-# Reads everything again and again, and compares it with the source.
+# Reads everything repeatedly, and compares it with the source.
 READER = """
 import sys, time
 from pathlib import Path
@@ -156,8 +156,8 @@ def while_a_segment_is_emptied(place: Place, rng: random.Random) -> int:
     """Kill the agent in the middle of a compaction of adopted frames."""
     place.write_anew(place.files, rng)
     place.stage()
-    # What is dead at the end is cut off: two long frames before a long one that stays
-    # are more than a quarter of what is left.
+    # Dead frames at the end are cut off: two long frames before a surviving long one
+    # are more than a quarter of the rest.
     changed = place.change(rng)
     place.medium.set(wbw=SLOW_BYTES_PER_S)
     agent = place.start()
@@ -181,7 +181,7 @@ def while_indexes_are_written(place: Place, rng: random.Random) -> int:
     ask(agent.run, {"op": "stop"})
     time.sleep(rng.uniform(0, 0.6))
     agent.kill()
-    return int(bool(place.packs))  # of a job that has not come so far
+    return int(bool(place.packs))  # of a job that did not get that far
 
 
 @pytest.mark.timeout(600)
@@ -208,7 +208,7 @@ def test_killed_agent_leaves_nothing_that_is_not_whole(
         place.view.reset()
         again = place.stage()
 
-        # Either all of what was retained is whole, or all of it was lost, and counted.
+        # Either all retained files are whole, or all were lost, and counted.
         assert adopted in (0, FILES)
         assert report["staging"]["files"] == FILES - adopted
         assert read_bytes >= (0 if adopted else size_bytes)
@@ -219,5 +219,5 @@ def test_killed_agent_leaves_nothing_that_is_not_whole(
         place.write_anew(rng.sample(place.files, FILES // 2), rng)
         kept += adopted == FILES
     print(f"{killed.__name__}: {trials} trials, {hit} in the middle, {kept} kept")
-    # Of what is not complete, or was taken over by the job that was killed, nothing is.
+    # Nothing is kept if it was incomplete or taken over by the killed job.
     assert killed is while_indexes_are_written or (hit > 0 and kept == 0)

@@ -46,8 +46,8 @@ MIB = 1 << 20
 SIZES = (9 * MIB + 5, 33 * MIB, 24 * MIB + 300_001, 8 * MIB + 1)
 TOTAL = sum(SIZES)
 PACKED = ("--set", "tiers[0].codec=lz4", "--set", "peers.transit=40MiB")
-# As by default. In a small one Extents of all readers contend, and what a peer cannot
-# give in time is read from the origin.
+# The default. In a small Pool the Extents of all readers compete, and data that a peer
+# cannot send in time is read from the origin.
 LARGER_BYTES = 256 * MIB
 LARGER_POOL = ("--set", f"peers.transit={LARGER_BYTES}B")
 OVERREAD_MAX = 1.02
@@ -149,7 +149,7 @@ def test_sparse_reads_of_packed_files_decode_what_they_need(
     assert counted.counts().read_bytes <= OVERREAD_MAX * TOTAL + 2 * MIB
     assert outcome.report["packed"]["files"] == len(SIZES)
     reads = 3 * 20 * len(SIZES)
-    # Each read is in one or two pieces of 1 MiB.
+    # Each read covers one or two pieces of 1 MiB.
     assert outcome.report["packed"]["decoded_bytes"] <= 2 * MIB * reads
     assert outcome.counter("reads_origin") == 0
 

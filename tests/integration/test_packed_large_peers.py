@@ -17,7 +17,7 @@ from support.processes import wait_until
 MIB = 1 << 20
 NODES, EPOCHS = 2, 3
 SIZES = (33 * MIB + 12_345, 9 * MIB + 1, 17 * MIB - 5, 24 * MIB + 256 * 1024 + 7)
-# Each node keeps its own part, and room for a few pieces of the others.
+# Each node keeps its own part, and has space for a few pieces of the others.
 OPTIONS = (
     *("--set", "peers.mode=partition", "--set", "peers.transit=40MiB"),
     *("--set", "cold_open.wait_max=1MiB"),
@@ -64,7 +64,7 @@ def test_peers_send_blocks_as_they_are_packed(
 
     sent, files = exchanged(outcome)
     assert files >= cluster.size_bytes / 2, "each node has read what the other keeps"
-    # What is fetched before it is packed comes plain.
+    # Files fetched before they are packed arrive plain.
     assert sent < 0.75 * files
 
 
@@ -106,8 +106,8 @@ def spoil(cluster: Cluster) -> int:
 def test_pieces_that_are_damaged_at_their_owner_reach_no_other_node(
     packed: Callable[..., Cluster], codec: str
 ) -> None:
-    # Chance decides what each node keeps. It is more than the Pools of both can have
-    # plain, whence peers would be served without a look at the frames.
+    # Chance decides which part each node keeps. It exceeds the plain capacity of both
+    # Pools, from which peers would be served without reading the frames.
     cluster = packed(codec, sizes=(*SIZES, *SIZES[:2]))
     job = cluster.start(Plan(2, reading="random"), *OPTIONS, hold=[1])
     job.await_epoch(1)
@@ -119,4 +119,4 @@ def test_pieces_that_are_damaged_at_their_owner_reach_no_other_node(
     outcome = job.finish().right(opens=2 * NODES * len(cluster.sizes))
     assert outcome.report["packed"]["dropped_files"] > 0
     if codec == "none":
-        exchanged(outcome)  # an owner compares what it has stored as it is
+        exchanged(outcome)  # an owner compares data that it has stored uncompressed

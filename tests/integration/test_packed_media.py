@@ -26,9 +26,9 @@ from support.processes import wait_until
 
 MIB = 1 << 20
 LARGE = (33 * MIB + 5, 25 * MIB)
-# Written so slowly that Files are being packed when the medium is hurt.
+# Writes are so slow that Files are being packed when the fault occurs.
 SLOW = 2_000_000
-# So small that what is read again is decoded again.
+# So small that files read again are decoded again.
 SMALL_POOL, LARGE_POOL = "peers.transit=2MiB", "peers.transit=40MiB"
 PACKED = ("--set", "tiers[0].codec=lz4")
 
@@ -97,7 +97,7 @@ def test_files_that_find_a_full_medium_are_read_right_and_leak_no_room(
     wait_until(lambda: used_is_what_is_there(agent, medium), "no room is lost")
     (tier,) = tiers(agent)
     assert tier["in_service"]
-    # What was packed before stays so.
+    # Files packed before stay packed.
     assert FILES // 4 <= tier["files"] < FILES
     assert 0 < tier["used_bytes"] <= tier["capacity_bytes"]
     assert warnings(agent) == []

@@ -28,8 +28,8 @@ GIVEN = 100 * MIB
 BESIDE_BYTES = 4 * MIB
 """Index, counters and log of a job with few files take about 3 MiB of memory."""
 TURNS = 3
-# Each thread that copies for programs has, at most, a small file as it is and packed,
-# and what zstd:3 needs to pack and to unpack: less than 2 MiB together.
+# Each thread that copies for programs holds at most a small file, plain and packed, and
+# the memory of zstd:3 to pack and to unpack: less than 2 MiB together.
 GROWTH_MAX = DEMAND_THREADS * 2 * MIB
 
 
@@ -131,15 +131,15 @@ def test_memory_of_the_agent_does_not_grow_with_decoded_files(
 
     def look() -> None:
         for pid in processes.agents(run_root):
-            with suppress(OSError, ValueError):  # it ends just now
+            with suppress(OSError, ValueError):  # it is just ending
                 seen.append(anonymous_bytes(pid))
 
     with watched(look, 0.02):
         transit = ("--set", f"peers.transit={POOL_BYTES}B")
         report = read_by_32_threads(runner, folder, TURNS, *transit)
 
-    # A quarter of its life: all is packed, and the first program begins to read.
+    # A quarter of its life: all files are packed, and the first program begins to read.
     growth = max(seen) - seen[len(seen) // 4]
     assert growth <= GROWTH_MAX
-    # What stayed of each file that was decoded would be more.
+    # A leak for each decoded file would be more.
     assert report["packed"]["decoded_bytes"] > 1.5 * GROWTH_MAX

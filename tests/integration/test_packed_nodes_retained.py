@@ -108,6 +108,6 @@ def test_node_whose_pack_files_are_damaged_gets_the_files_of_its_peers_from_them
     outcome = cluster.run(Plan(2)).right(opens=2 * 2 * FILES)
 
     assert outcome.report["packed"]["dropped_files"] == FILES
-    # What a node owns itself it reads from the origin, as for plain Tiers.
+    # A node reads its own files from the origin, as for plain Tiers.
     assert outcome.report["exchange"]["fetched_files"] > 0.3 * FILES
     assert cluster.origin.counts().read_bytes < 0.75 * cluster.size_bytes

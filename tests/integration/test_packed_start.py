@@ -51,7 +51,7 @@ def test_origin_that_hangs_does_not_delay_the_start_without_limit(
     """Its names are known from an earlier job: what hangs is the trial of codecs."""
     view = mount_counted(folder)
     options = ("--set", "fill.enabled=false")
-    time.sleep(2.5)  # else directories have changed too recently to be saved
+    time.sleep(2.5)  # otherwise directories have changed too recently to be saved
     runner.under_monarch(["true"], roots=[view.root], options=options).succeed()
     view.set(stall=".bin")
     began = time.monotonic()

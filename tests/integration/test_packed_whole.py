@@ -28,9 +28,9 @@ SIZES = (24 * MIB + 5, 16 * MIB, 40 * MIB)
 TOTAL = sum(SIZES)
 EXTENTS = sum(-(-size // EXTENT) for size in SIZES)
 NO_FILL = ("--set", "fill.enabled=false")
-# What the last file takes.
+# The space that the last file needs.
 SMALL_POOL = ("--set", "peers.transit=40MiB")
-# Compares what it reads of a file, again and again, until another file is there.
+# Compares a file with its source repeatedly, until another file exists.
 READS_ON = """
 import os, sys
 origin, source, until = sys.argv[1:]
@@ -178,7 +178,7 @@ def test_damaged_frames_cost_the_origin_their_extents_once(job: Job) -> None:
     job.read(STREAM, "0.bin", "1.bin")
 
     assert job.waits == (2, 2)
-    assert job.report["packed"]["dropped_files"] >= 5  # that of 5 bytes may be spared
+    assert job.report["packed"]["dropped_files"] >= 5  # the 5-byte Extent may survive
     assert job.view.counts().read_bytes <= 1.01 * (SIZES[0] + SIZES[1])
 
 

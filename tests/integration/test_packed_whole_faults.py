@@ -34,7 +34,7 @@ from support.processes import wait_until
 
 MIB = 1 << 20
 EXTENTS = sum(-(-size // (8 * MIB)) for size in LARGE)
-# So slowly is the whole copy written that it is hurt in the middle.
+# The whole copy is written so slowly that the fault hits the middle.
 SLOW = 12_000_000
 WRITE = """
 import sys
@@ -112,7 +112,7 @@ def test_medium_that_fails_under_a_whole_copy(
         assert streamed(agent, path).communicate(timeout=60)[0] == right(path)
     (tier,) = tiers(agent)
     assert tier["in_service"] == (error == errno.ENOSPC)
-    # Nobody waits for a copy that does not come.
+    # No program waits for a copy that does not arrive.
     assert agent.status()["report"]["counters"]["origin_timeout"] == 0
     if error == errno.ENOSPC:
         wait_until(lambda: used_is_what_is_there(agent, medium), "no room is lost")

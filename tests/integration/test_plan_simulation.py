@@ -40,7 +40,7 @@ def test_origin_reads_of_each_epoch_match_the_simulation(
     make_cluster, nodes: int, held: float, sharding: str
 ) -> None:
     cluster = make_cluster(nodes, sizes=[SIZE] * FILES)
-    # What the Pool takes of the Tier, where there is one, is given on top.
+    # The tier is larger by the size of its Pool, if it has one.
     room = int(TOTAL * held / nodes) + (POOL if nodes > 1 else 0)
     tier = ["--tier", f"ram:{room}B:{cluster.ram}", "--set", f"peers.transit={POOL}B"]
     expected = planned(cluster, tier, sharding)

@@ -54,7 +54,7 @@ def moved_in(board: Board) -> None:
     """A program opens an older file that was not there at the scan."""
     older = board.folder / "older.bin"
     older.write_bytes(b"older")
-    board.start("-l")  # its scan is of long after
+    board.start("-l")  # its scan happens long after
     older.rename(board.root / "older.bin")
     board.run(CAT, board.root / "older.bin")
 

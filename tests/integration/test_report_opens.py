@@ -86,7 +86,7 @@ class Trees:
         way = self.chance.random()
         if way < 0.5:
             return str(self.folder), None, str(path), flags
-        # A directory outside is one of the dataset where a link of that leads to it.
+        # A directory outside is in the dataset if one of its links points there.
         inner = [one for one in self.directories if not one.is_relative_to(self.far)]
         real = [one for one in inner if path.is_relative_to(one)]
         if way < 0.7 or not real:
@@ -106,7 +106,7 @@ class Trees:
             return path
         if names and self.chance.random() < 0.8:
             return path / self.chance.choice(names)
-        # Elsewhere ".." after a link may lead into a root by other ways than its text.
+        # Elsewhere ".." after a link may enter a root by another way than its text.
         inner = any(path.is_relative_to(root) for root in self.roots)
         return Path(f"{path}/..") if inner and self.chance.random() < 0.2 else path
 
@@ -166,7 +166,7 @@ def run_both(
     log = tmp_path / "plain.log"
     finish(start(traced(words, log))).succeed()
     expected = expected_opens(log, trees.roots)
-    # The plain run may have created files: Monarch sees the trees as they were.
+    # The plain run may have created files: Monarch saw the trees without them.
     for made in set(trees.folder.rglob("*")) - {
         trees.folder / one.relative_to(plain / "trees")
         for one in (plain / "trees").rglob("*")

@@ -104,7 +104,7 @@ def test_opens_of_a_large_file_are_not_taken_for_its_bytes(
 
     report, read_bytes = outcome.report, view.counts().read_bytes
     found, run = report["headline"], report["run"]
-    if found["origin_opened_bytes"]:  # what the program maps there is not seen
+    if found["origin_opened_bytes"]:  # mapped reads are not seen
         assert mode == "mapped"
         assert found["origin_multiple"] is None
         assert found["origin_bytes"] < read_bytes

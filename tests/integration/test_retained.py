@@ -26,7 +26,7 @@ def data(tmp_path: Path) -> Dataset:
     dataset = make_dataset(tmp_path / "dataset", files=FILES - 3, large=2)
     (dataset.root / "empty").touch()
     for number, path in enumerate(dataset.paths):
-        with path.open("ab") as file:  # so that each has a size of its own
+        with path.open("ab") as file:  # so that each has its own size
             file.truncate(path.stat().st_size // 64 * 64 + number)
     return dataset
 

@@ -62,7 +62,7 @@ def test_replicas_of_two_roots_never_share_a_name(
     assert first.st_ino == second.st_ino
     assert first.st_ctime_ns == second.st_ctime_ns
     a, b = twins
-    # The third round meets what the first two have left in the Tier.
+    # The third round finds the Replicas of the first two in the Tier.
     script = "".join(
         f"cut -c1 {a / name}; cut -c1 {b / name}; " for _ in range(3) for name in NAMES
     )

@@ -56,7 +56,7 @@ CHOSEN_NAMES = [
     *("mkstemp", "mkstemp64", "mkostemp", "mkostemp64", "mkstemps", "mkstemps64"),
     *("mkostemps", "mkostemps64", "mkdtemp", "bind"),
 ]
-# Each has a test of its own, here or in test_written_marks.py and _elsewhere.py, and in
+# Each has its own test, here or in test_written_marks.py and _elsewhere.py, and in
 # test_directories.py and _changes.py.
 OTHERS = [
     # In test_mappings.py and test_large_reads.py.

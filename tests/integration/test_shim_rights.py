@@ -128,7 +128,7 @@ def test_process_with_other_groups_than_the_agent_is_not_served(
 @pytest.mark.parametrize(
     ("agent", "groups", "served"),
     [
-        ((), "--groups=0", 0),  # the agent may read what nobody in there may
+        ((), "--groups=0", 0),  # the agent may read files that no process in there may
         (WITHOUT_CAPABILITIES, "--groups=0", 1),
         (WITHOUT_CAPABILITIES, "--groups=0,7", 0),
     ],

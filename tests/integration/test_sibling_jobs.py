@@ -19,7 +19,7 @@ FILES = 60
 BYTES = 200_000
 TOTAL = FILES * BYTES
 MIB = 1 << 20
-RATE = TOTAL // 2  # of the origin in a second
+RATE = TOTAL // 2  # the origin's rate per second
 MORE_MAX = 1.1
 
 SHARDS = 3
@@ -75,7 +75,7 @@ def test_a_file_of_another_identity_is_not_linked(
 
     assert second.wait_for_pass() != digest
     report = second.end().report
-    # It has changed since the scan, which was that of the first job: programs read it.
+    # It has changed since the scan of the first job: programs read it.
     assert view.counts().read_bytes == 2 * BYTES + tried_bytes(report)
     assert shared(report) == FILES - 1
     first.end()
@@ -101,7 +101,7 @@ def test_jobs_continue_when_one_of_them_is_killed(
     runner: Runner, view: CountFs
 ) -> None:
     jobs = [Job(runner, view.root, f"job{number}") for number in range(3)]
-    time.sleep(1.2)  # in the midst of it
+    time.sleep(1.2)  # in the middle of it
 
     victim, *others = jobs
     os.killpg(victim.process.pid, signal.SIGKILL)
@@ -169,7 +169,7 @@ def test_a_job_continues_when_another_one_is_stopped_in_a_large_file(
 
     digest = second.wait_for_pass()
     os.kill(agent, signal.SIGCONT)
-    assert shards.counts().read_bytes > SHARDS * SHARD_BYTES  # it has not waited
+    assert shards.counts().read_bytes > SHARDS * SHARD_BYTES  # it did not wait
     assert first.wait_for_pass() == digest
     first.end()
     second.end()

@@ -60,7 +60,7 @@ def view(
 
 
 KEEP = ("--set", "retain=node")
-# A large file that is opened before its checksum is compared reads the origin else.
+# Otherwise a large file opened before its checksum is compared reads the origin.
 WAIT = ("--set", "cold_open.mode=wait")
 
 
@@ -89,7 +89,7 @@ def test_large_files_are_read_in_large_requests(command, view):
     counts = mount.counts()
     assert counts.opens == len(dataset.digests)
     assert counts.read_bytes == dataset.size_bytes
-    # The end of each file is asked for, too.
+    # The end of each file is requested, too.
     assert counts.reads <= 2 * counts.opens + dataset.size_bytes / REQUEST_BYTES
 
 

@@ -64,7 +64,7 @@ def test_each_file_is_read_by_one_node_and_stored_on_all(site, data, view):
     assert summary.startswith("staged 186 copies of 62 files, ")
     show = [nodes.command, "report", nodes.folder / "report.json"]
     shown = subprocess.check_output(show, text=True)
-    # In a pipe lines are folded.
+    # Lines are folded in a pipe.
     assert " ".join(shown.split()) == " ".join(summary.split())
     read = [row["origin_read_bytes"] for row in report["nodes"]]
     assert sum(read) == view.counts().read_bytes

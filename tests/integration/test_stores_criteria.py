@@ -139,9 +139,9 @@ def test_an_epoch_survives_a_fifth_of_refusals(bucket: FakeS3) -> None:
         recovered_s = time.monotonic() - again_s
         stats = loader.stats()
 
-    assert len(bucket.gets) - gets <= 2 * COUNT  # with what is read ahead
+    assert len(bucket.gets) - gets <= 2 * COUNT  # including read-ahead
     assert stats["retries"] <= 0.3 * stats["requests"]
-    # At least as fast as 32 at a time, of the 64 that the window has.
+    # At least as fast as 32 at a time, of the 64 in the window.
     assert recovered_s < 3 + COUNT / 32 * USUAL_S
 
 

@@ -90,7 +90,7 @@ def test_batches_from_a_store_equal_those_of_the_ingested_folder(
         assert epochs(of_store) == epochs(of_files)
         stats = of_store.stats()
 
-    # The last epoch begins to read one that does not come.
+    # The last epoch begins to read another one, which never starts.
     assert len(stored) * EPOCHS <= stats["requests"] <= len(stored) * (EPOCHS + 1)
     assert stats["retries"] == 0
 
@@ -235,7 +235,7 @@ def test_processes_of_one_node_share_one_reader_and_its_connections(
 
     assert len(readers) == 1
     assert ids == list(range(240))
-    # The server has at most 8 connections of a reader, and one of this test.
+    # The server has at most 8 connections from a reader, and one from this test.
     assert clients <= 8 + 1
 
 

@@ -66,7 +66,7 @@ def test_the_examples_run_as_they_are(server: Redis, tmp_path: Path) -> None:
     assert "wrote 80 records" in said
     assert "redis: 80 records" in said
 
-    # The database has the index, and the mark of the ingest, beside the records.
+    # The database holds the index and the ingest mark beside the records.
     said = run(["sh", "-euc", keeps.replace("HOST:6379", place)], tmp_path)
     assert "the index is kept; open it as" in said
     assert said.count("redis: 80 records") == 2

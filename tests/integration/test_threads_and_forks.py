@@ -61,7 +61,7 @@ def test_threads_and_forks_read_right_bytes(
     assert counts["wrong"] == 0
     assert counts["opens"] > 100 * seconds
     assert counts["forks"] > seconds
-    # Every open in the threads and in their children, none at the origin.
+    # Every open in the threads and their children was redirected, none read the origin.
     assert outcome.redirected_opens >= counts["opens"]
     assert outcome.counter("opens_origin") == 0
 

@@ -268,7 +268,7 @@ def test_smaller_files_are_placed_after_one_that_does_not_fit(
     program += f"os.system('{stage(small)}') != 0)"
     outcome, _ = site.run(["python3", "-c", program])
 
-    # What is packed may still be in the pool when the job ends.
+    # Files being packed may still be in the pool when the job ends.
     assert place_of(outcome)["ram"]["files"] in ((8,) if codec == "plain" else range(9))
 
 
@@ -288,9 +288,9 @@ def test_files_are_placed_in_the_first_tier_with_room_or_in_none(
         placement=placement,
         eviction=eviction,
         codec=codec,
-        pool=8 * MIB,  # so that what is packed has to leave it
+        pool=8 * MIB,  # so that packed files have to leave it
     )
-    # An open does not wait long for room in a pool whose files are being packed.
+    # An open does not wait long for space in a pool whose files are being packed.
     once = "import sys, time; [(open(p, 'rb').read(), time.sleep(0.05))"
     once += " for p in sys.argv[1:]]"
 
@@ -299,7 +299,7 @@ def test_files_are_placed_in_the_first_tier_with_room_or_in_none(
     )
 
     tiers, counters = place_of(outcome), outcome.report["counters"]
-    packed = codec != "plain"  # what waits in the pool is in no tier yet
+    packed = codec != "plain"  # files waiting in the pool are in no tier yet
     expected = RAM_BYTES // size - packed
     assert expected - 3 * packed <= tiers["ram"]["files"] <= expected
     if placement == "push_down":
@@ -335,7 +335,7 @@ def test_many_readers_of_three_times_a_tier_get_the_right_bytes(
         eviction="lru",
         codec=codec,
         sizes=(total // 3, MIB),
-        pool=total // 6,  # so that what is packed has to leave it
+        pool=total // 6,  # so that packed files have to leave it
     )
     count = soak_count(60, 2000)
 

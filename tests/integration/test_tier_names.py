@@ -118,7 +118,7 @@ def test_copy_with_the_inode_of_a_lost_replica_belongs_to_the_program(
     two.chmod(0o400)
     begin(board, "two.bin")
     replica = Path(board.ask("where two.bin"))
-    copy = replica.rename(replica.with_name("copy"))  # as if removed, and made anew
+    copy = replica.rename(replica.with_name("copy"))  # as if removed and created again
     before = state(two)
     call, body, mode = COPIES[way]
 

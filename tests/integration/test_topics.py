@@ -15,7 +15,7 @@ from support.documents import PAGES, ROOT, Example, examples
 from support.stand_ins import path_with_stand_ins
 
 Play = Callable[[Example], str]
-# Their examples have tests of their own, with a dataset of each format and servers.
+# Their examples have their own tests, with a dataset of each format and servers.
 OWN_TESTS = {"loader.md", "stores.md"}
 DOCUMENTS = {
     **{path.name: path for path in sorted(PAGES.glob("*.md"))},

@@ -84,7 +84,7 @@ def test_truncating_open_returns_the_same_as_without_monarch(board: Board) -> No
     assert {"EISDIR", "EEXIST", "True", "False"} <= set(re.findall(WORDS, shown))
 
 
-# An open that truncates another file of a directory on a disk or in memory goes before.
+# First a truncating open of another file in a directory on a disk or in memory.
 LEARN = """
 import os, sys
 T = os.O_WRONLY | os.O_TRUNC

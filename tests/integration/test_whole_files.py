@@ -18,7 +18,7 @@ OVERREAD_MAX = 1.02
 NO_FILL = ("--set", "fill.enabled=false")
 OTHERS = ["shard.tar", "shard.tfrecord", "plain.bin"]
 
-# Each program gets the dataset first, and prints what it has read.
+# The first argument of each program is the dataset; it prints what it has read.
 MAP_TWICE = """
 import hashlib, mmap, sys
 root, *names = sys.argv[1:]
@@ -42,7 +42,7 @@ for name in names * 2:
     libc.fclose(stream)
     print(name, hashlib.sha256(buffer.raw[:read]).hexdigest())
 """
-# Reads some pages of a file at random places, as a sparse reader of a memmap does.
+# Reads some random pages of a file, as a sparse reader of a memmap does.
 SPARSE = """
 import mmap, random, sys
 path, part = sys.argv[1], float(sys.argv[2])
@@ -106,7 +106,7 @@ def test_files_that_are_mapped_are_staged_whole_at_the_mapping(
 
     outcome = both(runner, MAP_TWICE, view, OTHERS, *NO_FILL)
 
-    assert whole(outcome) == (0, 0)  # no open has waited
+    assert whole(outcome) == (0, 0)  # no open waited
     assert outcome.counter("maps_origin") == 0
     assert outcome.counter("maps_local") + outcome.redirected_opens == 2 * len(OTHERS)
     assert view.counts().read_bytes <= OVERREAD_MAX * size_bytes

@@ -96,7 +96,7 @@ def test_name_through_a_retargeted_link_is_marked(
     begin(board, "other/three.bin", "a/b/three.bin")
     both = f"{board.run_dir / 'shim.so'}:{library}"
 
-    # Python calls unlink() and rename(); these go by the functions that coreutils use.
+    # Python calls unlink() and rename(); these use the functions that coreutils calls.
     calls = {
         "unlink": "c.unlinkat(-100, b'../way/three.bin', 0)",
         "rename": "c.renameat2(-100, b'../new', -100, b'../way/three.bin', 0)",

@@ -175,7 +175,7 @@ def test_write_that_the_mode_of_a_replica_forbids_reaches_the_origin(
     board.run_dir.mkdir(mode=0o700)
     for part in (board.run_dir, board.tier, board.root, *board.root.rglob("*")):
         os.chown(part, NOBODY, -1, follow_symlinks=False)
-    for name in ("mkboard", "library"):  # where others may come to them
+    for name in ("mkboard", "library"):  # where other users can reach them
         copy = board.folder / name
         shutil.copy(getattr(board, name), copy)
         setattr(board, name, copy)
