@@ -29,12 +29,12 @@ pytest_plugins = (
     "support.shim_fixtures",
 )
 
-# pytest-timeout fails a test that is late and dumps all threads, but needs the
-# interpreter to run; a test stuck inside C is ended with the same dump this much later.
+# pytest-timeout fails a late test and dumps all threads, but needs the interpreter to
+# run; a test stuck inside C is ended with the same dump this much later.
 STUCK_GRACE_S = 30
 SOAK_LIMIT_S = 3600
 REAL_STDERR = pytest.StashKey[int]()
-# Files whose tests one worker runs, because they share what takes long to build.
+# Files whose tests run in one worker, because they share slow fixtures.
 TOGETHER = (
     "tests/integration/test_packages.py",
     "tests/native/test_machines.py",
@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(
             if not met and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
     if hasattr(config, "workerinput"):
-        # A slow test that ran last would keep one worker busy and the others idle.
+        # A slow test at the end would keep one worker busy and the others idle.
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
@@ -197,7 +197,7 @@ def own_umask() -> Iterator[None]:
 @pytest.fixture
 def run_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The root of run directories of this test, below its own temporary directory."""
-    # Named as by default: so are the paths of what is decoded from a packed Tier.
+    # The default name, because it is in the paths of files decoded from a packed Tier.
     root = tmp_path / "monarch-0"
     root.mkdir(mode=0o700)
     monkeypatch.setenv("MONARCH_STAGING_RUN_DIR", str(root))

@@ -19,7 +19,7 @@ def test_cpythons_own_tests_give_the_same_results(
     python = find_interpreter()
     if python is None:
         pytest.skip("this Python was installed without its own tests")
-    # The suites make their files below one dataset root and read those of another.
+    # The suites create files below one dataset root and read those of another.
     folders = [dataset.root / name for name in ("plain", "monarch", "again")]
     for place in folders:
         place.mkdir()
@@ -30,7 +30,7 @@ def test_cpythons_own_tests_give_the_same_results(
 
     assert plain.count > TESTS_MIN
     if results.differences(plain):
-        # Some tests depend on the moment, Monarch or not: those two plain runs tell.
+        # Some tests depend on timing, even without Monarch: two plain runs find them.
         loose = plain.unstable(run_plain(python, folders[2]))
         results, plain = results.without(loose), plain.without(loose)
     assert results.differences(plain) == [], results.text

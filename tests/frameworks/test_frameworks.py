@@ -13,7 +13,7 @@ from support.replica_reads import gate, run_zeroed
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1800)]
 
 OVERREAD_MAX = 1.02
-# Framework, words of its consumer, and the consumers that make its dataset.
+# Framework, arguments of its consumer, and the consumers that create its dataset.
 READS = {
     "numpy": ("numpy_arrays.py", "read", ["numpy_arrays.py"]),
     "h5py": ("hdf5_groups.py", "read", ["hdf5_groups.py"]),
@@ -58,7 +58,7 @@ def test_a_framework_reads_the_same(framework: Framework, runner: Runner) -> Non
 
     outcome = runner.under_monarch(framework.words, roots=[framework.root])
 
-    # What TensorFlow writes to stderr holds times.
+    # The stderr of TensorFlow contains times.
     assert outcome.words[:2] == plain.words[:2]
     assert outcome.redirected_opens > 0
 

@@ -18,7 +18,7 @@ from support.processes import wait_until
 pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.timeout(600),
-    # PyTorch's, of more workers than CPUs, and torchdata's use of old calls.
+    # PyTorch warns of more workers than CPUs, and torchdata of deprecated calls.
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
@@ -271,7 +271,7 @@ def test_a_killed_worker_is_reported_and_the_reader_ends(packed: Path) -> None:
     )
 
     pid, *text = done.stdout.splitlines()
-    # The handler may raise it anywhere, or PyTorch may miss the worker first.
+    # The handler may raise it anywhere, or PyTorch may notice the lost worker first.
     said = " ".join([*text, done.stderr])
     assert "DataLoader worker" in said or "ConnectionResetError" in said
     wait_until(lambda: not is_running(int(pid)), "the end of the reader", 20)

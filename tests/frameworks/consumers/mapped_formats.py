@@ -32,7 +32,7 @@ def make(root: str) -> None:
         for number in range(200):
             tx.put(b"%06d" % number, rng.bytes(60_000))
     env.close()
-    os.remove(f"{root}/records/lock.mdb")  # which is never staged
+    os.remove(f"{root}/records/lock.mdb")  # never staged
 
 
 def read(root: str) -> None:

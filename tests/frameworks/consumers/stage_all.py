@@ -52,7 +52,7 @@ def main(roots: list[str]) -> int:
         opens += sum(count for count, _ in passes)
         left = [path for _, paths in passes for path in paths]
         if not left:
-            # Lets tests tell these opens from those of a program that follows.
+            # Lets tests tell these opens from those of a later program.
             print("staged", opens, flush=True)
             return 0
         if time.monotonic() > deadline:
