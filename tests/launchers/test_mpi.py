@@ -56,7 +56,7 @@ def test_rank_that_fails_while_the_others_wait_for_it_ends_the_job(
 
     ended = site.run([*mpi.here(4), *site.monarch(program)])
 
-    # The rank's own status, or that of one which was killed or gave up for it.
+    # The rank's own status, or that of a rank that was killed or gave up because of it.
     assert ended.status != 0
 
     site.nothing_left()

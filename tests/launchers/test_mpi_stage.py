@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.launchers]
 
 NODES = 3
 KEEP = ("--set", "retain=node")
-# A large file that is opened before its checksum is compared reads the origin else.
+# Otherwise a large file opened before its checksum is compared reads the origin.
 WAIT = ("--set", "cold_open.mode=wait")
 
 
@@ -124,7 +124,7 @@ def test_a_later_job_of_these_nodes_reads_nothing_from_the_origin(
         told, _ = job.communicate(timeout=LAUNCH_TIMEOUT_S)
         found = [line.split()[0] for line in told.splitlines()]
         assert found == [dataset.digests[name] for name in names]
-    # What a node does not hold comes from the others.
+    # The other nodes send the files that a node does not hold.
     assert view.counts().read_bytes == view.counts().opens == 0
     assert sum(len(site.retained(node)) for node in range(NODES)) == len(names)
 
@@ -175,7 +175,7 @@ def test_a_signal_to_the_launcher_ends_all_ranks(site, words, mount_counted, tmp
     dataset = make_dataset(tmp_path / "dataset", files=200, large=0)
     view = mount_counted(dataset.root, read_us=100_000)
     command = site.start(words("stage", view.root, "--mpi", *KEEP))
-    # Its first line of progress comes after seconds where no user looks.
+    # Without a terminal the first line of progress appears after some seconds.
     while not view.counts().reads:
         assert command.is_running
         time.sleep(0.01)

@@ -21,7 +21,7 @@ pytest_plugins = ["support.launched_fixtures"]
 pytestmark = [pytest.mark.launchers, pytest.mark.root]
 
 RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
-# glibc 2.31 and Python 3.9; the wheel of Monarch is made on a newer one.
+# glibc 2.31 and Python 3.9; the wheel of Monarch is built on a newer system.
 OLDER = "bullseye"
 PACKAGES = "python3-minimal,libpython3-stdlib"
 READ = "import sys; print(sum(len(open(n, 'rb').read()) for n in sys.argv[1:]))"

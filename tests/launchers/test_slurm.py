@@ -97,7 +97,7 @@ def test_node_whose_tasks_have_ended_serves_the_others(slurm_site: Site) -> None
 
     running = site.start([*FOUR, *line])
     site.await_ranks(go, 4)
-    time.sleep(1)  # an agent that waits for its own programs alone has gone by then
+    time.sleep(1)  # an agent that waits for its own programs only has ended by then
     go.touch()
     running.end().well()
 
@@ -220,7 +220,7 @@ def test_step_that_resists_is_killed_and_cleaned_up(
     site = slurm_site
     running = waiting_step(site, "stubborn", site.folder / "never")
 
-    # The ranks take note of TERM and go on: after KillWait comes KILL for everyone.
+    # The ranks note TERM and continue: after KillWait all of them get KILL.
     cluster.ask("scancel", "-n", "stubborn")
     assert running.end().status != 0
     cluster.clear()
@@ -295,7 +295,7 @@ def test_nodes_of_a_step_stage_before_a_job(slurm_site: Site) -> None:
     assert " on 4 nodes in " in staged.stdout
     site.read_once()
     site.nothing_left()
-    # The job after it adopts what the nodes have, and asks the origin for nothing.
+    # The next job adopts the nodes' Replicas, and reads nothing from the origin.
     site.origin.reset()
     run = [str(site.command), "run", *words, "--set", "cold_open.mode=wait", "--"]
     site.run([*FOUR, *run, *site.rank()]).well()
