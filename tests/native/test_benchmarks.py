@@ -14,7 +14,7 @@ BENCHMARKS = Path(__file__).parents[2] / "scripts" / "bench"
 @pytest.mark.timeout(400)  # a compiler that shares two processors with other tests
 @pytest.mark.parametrize(
     ("name", "flags"),
-    # What optimises most takes long, and warns of nothing here.
+    # The highest optimization takes long, and causes no warnings here.
     [("engine", ("-O0",)), ("large", ()), ("peers", ("-O0",))],
 )
 def test_benchmark_builds(name: str, flags: tuple[str, ...], tmp_path: Path) -> None:

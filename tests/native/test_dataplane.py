@@ -34,14 +34,14 @@ NAMES += ["peer_blocks", "peer_block_faults"]
 NAMES += ["marks", "tables", "blocks", "pages", "whole", "readers"]
 NAMES += ["packs", "pack_drops", "pool_damage", "evictions", "states", "idle"]
 NAMES += ["siblings"]
-# What must hold too where engines make seals, and receivers check them.
+# Programs that must also pass where engines make seals, and receivers check them.
 SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]
 SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]
 SEALED += [("peer_forger", "1"), ("peer_forger", "only")]
 SEALED += [("peer_blocks", "1"), ("peer_blocks", "only")]
 SEALED += [("peer_block_faults", "1"), ("peer_block_faults", "only")]
 SKIPPED = 77
-LIMIT_S = "150"  # of one case of a program, which then says where it hangs
+LIMIT_S = "150"  # for one case of a program, which then reports where it hangs
 MAGIC = 0x4D52464D  # of a frame in a pack file
 PACK_MAGIC = 0x4B43415048435241  # of the index of one
 
@@ -183,7 +183,7 @@ def test_the_pack_fuzzer_finds_nothing(
 
     runs = soak_count(20_000, 2_000_000)
     limits = [f"-runs={runs}", "-seed=1", "-max_len=8192", "-detect_leaks=0"]
-    # What the parent took before exec() counts as the most that this process has taken.
+    # The parent's peak memory before exec() counts as the peak of this process.
     limits += ["-rss_limit_mb=0", "-malloc_limit_mb=1024"]
     words = [*limits, f"-artifact_prefix={tmp_path}/", str(seeds)]
     done = run(program, tmp_path, *words)

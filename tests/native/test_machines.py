@@ -119,7 +119,7 @@ def test_look_up_and_table_pass_on_the_other_machine(
     includes = f"-I{NATIVE / 'shared'}"
     program = there(name, HERE / "shared" / f"{name}.c", *SHARED, includes)
 
-    # Damaged indexes are looked at by the sanitizers as well, and here each takes long.
+    # The sanitizers check damaged indexes as well, and here each one takes long.
     output(*emulated(program, str(soak_count(100, 2000))))
 
 
@@ -182,7 +182,7 @@ def test_shim_there_is_served_by_segments_from_here(board: Board) -> None:
 
 def test_shim_here_is_served_by_segments_from_there(board: Board) -> None:
     program = there("mkboard", SOURCES / "mkboard.c", *BOARD, *SHARED)
-    # Started by a script, because a Board starts a program without options of its own.
+    # Started by a script, because a Board starts a program without options.
     board.mkboard = board.folder / "mkboard"
     board.mkboard.write_text(f'#!/bin/sh\nexec {" ".join(emulated(program))} "$@"\n')
     board.mkboard.chmod(0o700)

@@ -19,7 +19,7 @@ from support.shim_fixtures import (
     fill,
 )
 
-# Without the exported functions, which would stand before the sanitizer's own.
+# Without the exported functions, which would precede the sanitizer's own.
 PARTS = (
     *("route", "route_at", "attach", "mounts", "process", "identity", "wait", "mark"),
     *("invalidate", "inherited", "object", "segments"),
