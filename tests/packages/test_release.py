@@ -119,7 +119,7 @@ def test_launcher_is_for_its_machine_and_finds_the_usual_loader(
     program = (unpacked[machine] / PARTS["launcher"]).read_bytes()
 
     assert INTERPRETERS[machine].encode() + b"\0" in program
-    # Nothing of the machine that has built it.
+    # No path of the machine that built it.
     assert str(ROOT).encode() not in program
     assert sys.prefix.encode() not in program
 
