@@ -13,10 +13,10 @@ from support.adversary.sequences import Steps
 from support.adversary.tree import clear_abroad
 
 SHOWN_MAX = 3
-# Of the opens of one sequence most must be answered by a copy, or this proves nothing.
+# Copies must serve most opens of one sequence, or this proves nothing.
 REDIRECTED_MIN = 50
 AGAIN = "again: PYTHONPATH=tests .venv/bin/python -m support.adversary -s SEED"
-# What only some places can do, and an operation that shows it.
+# Operations that only some places allow, and one that shows each.
 SPECIAL = {
     "root": "change_folder",
     "handles": "write",
@@ -47,7 +47,7 @@ def test_privileged_steps_are_carried_out_where_permitted(
 
 
 def test_an_unseen_write_is_found_and_minimised(scene: Scene) -> None:
-    # A raw system call writes, which Monarch cannot see: so must a fault of it look.
+    # A raw system call writes, which Monarch cannot see: a fault must look like this.
     steps = [("read_link", 1), ("write_unseen", 2), ("read_link", 3)]
 
     [failure] = scene.play([Steps(seed=0, steps=tuple(steps))])

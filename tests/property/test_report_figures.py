@@ -155,7 +155,7 @@ def total(rows: Any, name: str) -> float:
     return float(sum(row[name] for row in rows or ()))
 
 
-# Figures of the text that are sums or shares of those of the JSON.
+# Figures of the text that are sums or shares of those in the JSON.
 DERIVED: Mapping[str, tuple[str, Callable[[Any], float | None]]] = {
     "all_reads": (
         "count",
@@ -265,7 +265,7 @@ LINES = [
         "  {counters.opens_elsewhere} opens? in a sample used an unknown path of a "
         "dataset; .*",
         "  {opens_for_writing} opens? were for writing .*",
-        # Of these no other line tells the same.
+        # No other line repeats these.
         r"  {count} [\w ]+? (?:of|from|a|in|taken|failed|without|disappeared|evicted|"
         "changed|read|left|fetched|closed|began|that).*",
         "  Programs may read less, or more, .*",

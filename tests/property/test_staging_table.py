@@ -47,7 +47,7 @@ class Life:
         self.files = table_files(sizes, bases)
         self.table = Table(self.files, TIERS, LARGE_BYTES)
         self.model = Model(sizes, bases)
-        # What was begun, also what has ended since.
+        # All orders that began, including ended ones.
         self.orders: list[Order] = []
         self.seen: Counter[str] = Counter()
         self.follow()
@@ -235,7 +235,7 @@ HAPPENINGS = [
 ]
 
 
-# What is only said of Blocks apart.
+# Reported only for separate Blocks.
 SEEN = ({one.name for one in Verdict} - {Verdict.WHOLE.name}) | {
     "moved",
     "not moved",
