@@ -14,8 +14,8 @@ import pytest
 from support import compiler
 
 HERE = Path(__file__).parent
-# What each program begins with: D is the dataset, tier(fd) tells whether a descriptor
-# is one of a Replica, plain() runs another program that Monarch does not reach.
+# The start of each program: D is the dataset, tier(fd) reports whether a descriptor is
+# one of a Replica, plain() runs another program without Monarch.
 PREAMBLE = """
 import ctypes, errno, fcntl, mmap, os, subprocess, sys, time
 D = sys.argv[1]
@@ -37,8 +37,8 @@ def plain(*words):
 
 SETTLED_S = 2.2
 """After this time without a change a directory may be listed from the Catalog."""
-# Changes that no program of the job has made are seen after a second: before that the
-# Catalog answers, and where it does not, they are seen at once.
+# Changes by programs outside the job are seen after a second: before that the Catalog
+# answers, and where it does not, they are seen at once.
 LOOK = """
 def come(name):
     plain("touch", D + "/sub/" + name)

@@ -291,7 +291,7 @@ assert os.stat(D + "/spare.bin").st_blocks * 512 < 1 << 20
 """)
 
 
-# statx() of a path or descriptor: what it tells, which attributes it knows, the size.
+# statx() of a path or descriptor: its result, the supported attributes, the size.
 STATX = """
 def statx(mask, path="", fd=-100):
     raw = ctypes.create_string_buffer(256)

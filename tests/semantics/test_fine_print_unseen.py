@@ -15,7 +15,7 @@ Under = Callable[..., None]
 Program = Callable[..., Path]
 NOBODY = 65534
 
-# How a file that was staged looks before and after something that is not seen.
+# The contents of a staged file before and after an unseen change.
 OLD = """
 FILE = D + "/spare.bin"
 def check():
@@ -91,7 +91,7 @@ def test_programs_without_monarch(
     if way in ("setuid", "container") and os.geteuid() != 0:
         pytest.skip("needs root")
     words = PROGRAMS[way](program, tree, run_root)
-    # By the working directory, since another user may not come here from above.
+    # By the working directory, because another user may not enter the path from above.
     run = f"subprocess.run([*{words}, 'spare.bin'], cwd=D, check=True, stderr=-3)"
     unseen(under, tree, run)
 
@@ -135,7 +135,7 @@ os.write(socket.recv_fds(ours, 1, 1)[1][0], b"NEW")
     "utmp": """
 libc.updwtmp(FILE.encode(), bytes(384))
 """,
-    # In a PID namespace of its own: what others account for stays as it is.
+    # In its own PID namespace: the accounting of others stays as it is.
     "acct": """
 code = (
     "import ctypes, os, sys; acct = ctypes.CDLL(None).acct\\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 Under = Callable[..., None]
-# What a program is shown, beside what one that Monarch does not reach is shown.
+# Compares the results of a program with those of a program without Monarch.
 SAME = """
 import json
 LOOKS = '''
