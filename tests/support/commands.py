@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 LIMIT_S = 60.0
-# As monarch run, an agent on its pipe, and monarch config check tell of it.
+# As reported by monarch run, an agent on its pipe, and monarch config check.
 TIER_DOUBT = re.compile(
     r"(monarch: (\S+: )?|warn |warning: )tier \S+ (is of kind|\(.*\) is on)"
 )

@@ -37,8 +37,8 @@ class CountFs:
 
     source: Path
     root: Path
-    # Open for as long as the mount lives: a stalled lookup holds its directory's lock,
-    # and whoever wants to end the stall must not need that lock.
+    # Open as long as the mount exists: a stalled lookup holds its directory's lock, and
+    # ending the stall must not need that lock.
     _counts: int
     _control: int
 
@@ -97,7 +97,7 @@ def mounted(
     words = [f"{name}={value}" for name, value in settings.items()]
     subprocess.run([program, source, root, *words], check=True, timeout=MOUNT_TIMEOUT_S)
     with ExitStack() as undo:
-        # Lazily, as a failed test may have left a process with an open file.
+        # Lazily, because a failed test may have left a process with an open file.
         unmount = ["fusermount3", "-u", "-z", str(root)]
         undo.callback(subprocess.check_call, unmount)
         counts = os.open(root / ".counts", os.O_RDONLY)
@@ -105,5 +105,5 @@ def mounted(
         control = os.open(root / ".control", os.O_WRONLY)
         undo.callback(os.close, control)
         mount = CountFs(source, root, counts, control)
-        undo.callback(mount.set, stall="")  # which would keep the daemon
+        undo.callback(mount.set, stall="")  # it would keep the daemon alive
         yield mount

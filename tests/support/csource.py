@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.pysource import Measure
 
-# Comments, literals and preprocessor lines hold braces that open nothing.
+# Comments, literals and preprocessor lines contain braces that open nothing.
 NOISE = re.compile(
     r"""/\*.*?\*/ | //[^\n]* | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'
         | ^[ \t]*\#(?:\\\n|[^\n])*""",

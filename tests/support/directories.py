@@ -5,7 +5,7 @@ import sys
 
 from support.shim_fixtures import Board
 
-# Names below these sort between the names beside them.
+# Names below these sort between their neighbouring names.
 NEAR = ("p", "p-x", "p.d", "p0", "pp")
 FOLDERS = (".", "a", "a/b", "folder", "many", "many/f050.d", "none", "..odd", *NEAR)
 SCAN = (

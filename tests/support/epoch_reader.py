@@ -20,7 +20,7 @@ from typing import Any
 HEAD_BYTES = 16
 POLL_S = 0.005
 STREAM_BYTES = 1 << 20
-# A Block, as readers of records use; and no divisor of one, at random places.
+# A Block, as record readers use, and, for random places, no divisor of one.
 PIECES = {"order": 256 << 10, "random": 100_003}
 
 

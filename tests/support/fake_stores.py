@@ -74,7 +74,7 @@ class FakeRedis:
         started.set()
         await stopped.wait()
         server.close()
-        # What was accepted just now begins to talk in a later turn, and ends then.
+        # A connection just accepted begins to talk in a later turn, and ends then.
         for _ in range(ENDING_TURNS):
             talks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in talks:

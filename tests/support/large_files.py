@@ -23,7 +23,7 @@ SOURCES = Path(__file__).parents[1] / "native" / "large"
 PLAY = (
     *("play", "drawing", "opens", "reads", "faults", "changes", "forks", "signals"),
 )
-# A Block is 256 KiB, an Extent 8 MiB: some sizes are whole ones, some are not of words.
+# A Block is 256 KiB, an Extent 8 MiB: some sizes are multiples, some not even of words.
 SIZES = (
     *(9 << 20, 10_000_003, 12 << 20, 16 << 20, 20_000_008),
     *(9_700_000, 40 << 20, 13_000_013, 30_000_000),
@@ -86,7 +86,7 @@ class Campaign:
 
     runner: Runner
     origin: CountFs
-    # The bytes that agents have read, and the opens that Tiers have answered.
+    # Bytes read by agents, and opens answered by Tiers.
     agent_bytes: int = 0
     redirected: int = 0
     operations: Counter[str] = field(default_factory=Counter)

@@ -12,13 +12,13 @@ from support.countfs import CountFs
 from support.processes import wait_until
 
 TESTS = Path(__file__).parents[1]
-# Between the end of a command and that of what it has started: launchers end their
-# daemons behind their own back.
+# Time from the end of a command to the end of its children: launchers end their daemons
+# asynchronously.
 GONE_S = 10.0
-# What one reading of the dataset may cost; see the budgets.
+# Maximum cost of one reading of the dataset; see the budgets.
 ONCE = 1.02
-# This daemon of Open MPI 5.0.11 has been seen to wait for ever for a lock of its own,
-# in PMIx_server_finalize.
+# This daemon of Open MPI 5.0.11 sometimes waits for ever for its own lock, in
+# PMIx_server_finalize.
 ENDLESS = "/prted"
 
 

@@ -19,7 +19,7 @@ SANITIZED = bool(os.environ.get("MONARCH_TEST_SANITIZE"))
 
 Step = Sequence[object]
 
-# What a healthy agent does from its start to its end.
+# The steps of a healthy agent from its start to its end.
 START: list[Step] = [["take_lock"], ["make_segments"], ["beat"], ["state", 1]]
 HEALTHY: list[Step] = [
     *START,

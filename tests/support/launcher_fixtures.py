@@ -9,7 +9,7 @@ import pytest
 from support import compiler, processes
 from support.launcher import SANITIZED, Launch, build, compile_c, layout
 
-# Counts what it gets; a second signal within the grace period would be counted too.
+# Counts signals; a second one within the grace period would be counted too.
 COUNTER = """
 import signal, sys, time
 got = []

@@ -127,13 +127,13 @@ def read_twice(cluster: Cluster) -> Outcome:
     nodes, files = len(cluster.nodes), len(cluster.sizes)
     job = cluster.start(Plan(2), hold=[1])
     job.await_epoch(1)
-    # Fill may still copy what the tool keeps beside the files.
+    # Fill may still be copying files that the tool keeps beside the others.
     wait_until(lambda: all(has_staged_all(cluster, n) for n in cluster.nodes), "fill")
     first = cluster.origin.counts()
     job.release(1)
     outcome = job.finish().right(opens=2 * nodes * files)
     counts = cluster.origin.counts()
-    dataset_bytes = outcome.report["run"]["bytes"]  # with what the tool keeps
+    dataset_bytes = outcome.report["run"]["bytes"]  # including the tool's own files
     assert cluster.size_bytes <= dataset_bytes <= counts.read_bytes
     assert counts.read_bytes <= OVERREAD_MAX * dataset_bytes
     assert (counts.opens, counts.read_bytes) == (first.opens, first.read_bytes)

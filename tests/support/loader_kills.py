@@ -60,7 +60,7 @@ class Member:
     def said(self) -> list[Any]:
         """The Records and the state of each batch."""
         text = self._said.read_text() if self._said.exists() else ""
-        # A line without its end is being written, or was when its rank was killed.
+        # An unfinished line is being written, or was when its rank was killed.
         lines = [one for one in text.splitlines(keepends=True) if one.endswith("\n")]
         return [json.loads(line) for line in lines if line != '"end"\n']
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from support import processes
 
 INSTALL_LIMIT_S = 300
-# Addresses of this machine, which the launchers take for hosts.
+# Addresses of this machine, which the launchers treat as hosts.
 HOSTS = tuple(f"127.0.0.{number}" for number in range(11, 15))
 
-# What is called in the place of ssh: it runs the command here, under the host's name.
+# Replaces ssh: it runs the command here, under the host's name.
 REMOTE_SHELL = """\
 #!/bin/sh
 [ "$1" = -x ] && shift
@@ -53,7 +53,7 @@ class Mpi:
         line = [str(self.home / "bin" / "mpiexec")]
         if self.is_open_mpi:
             line.append("--allow-run-as-root")
-            # Its shared memory takes all "hosts" for one, as they are.
+            # Its shared memory treats all "hosts" as one, as they are.
             line += ["--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
         return [*line, *options]
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from support.agents import AgentProcess
 
-# Evaluates each line; a child that it forks goes on with the next.
+# Evaluates each line; a forked child continues with the next.
 OBEDIENT = "import os, sys\nfor line in sys.stdin: print(eval(line), flush=True)\n"
 
 

@@ -26,7 +26,7 @@ def wait_until(
     while not true():
         now = time.monotonic()
         assert now < end, f"did not happen within {limit_s} s: {what}"
-        # A look that costs much must not take the processor from what it waits for.
+        # An expensive check must not take the processor from the work it waits for.
         time.sleep(min(max(STEP_S, 3 * (now - began)), STEP_MAX_S))
         began = time.monotonic()
 

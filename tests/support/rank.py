@@ -16,7 +16,7 @@ from pathlib import Path
 
 from support.certified import is_right
 
-# Slurm last: where it has started the daemons of an MPI, its number is theirs.
+# Slurm last: if it started the daemons of an MPI, its number is theirs.
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 FAILED = 7
 POLL_S = 0.01

@@ -67,7 +67,7 @@ READERS = (
     Reader("Python pool by spawn", python("python_pool.py", "spawn", "{root}")),
     Reader("Python pool by server", python("python_pool.py", "forkserver", "{root}")),
 )
-# Programs that ask for metadata only.
+# Programs that request metadata only.
 LISTERS = (
     Reader("find", f"find {{root}} -printf '{FIND_FORMAT}' | sort"),
     Reader("ls", "ls -lRain --time-style=full-iso {root}"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from support.programs import Outcome, Runner, Words, finish, read_report, stage, start
 from support.richtree import zero
 
-# strace -y says behind a returned descriptor which file it is, links resolved.
+# strace -y prints the file of a returned descriptor behind it, links resolved.
 OPENED = re.compile(
     r"^(?:\d+ +)?open(?:at2?)?\(.*?\b(?P<flags>O_\w+(?:\|O_\w+|\|0x\w+)*).*\)"
     r" = \d+<(?P<path>.*)>$"
@@ -23,7 +23,7 @@ NOT_FILES = {"O_DIRECTORY", "O_PATH", "O_TMPFILE"}
 def traced(words: Words, traces: Path) -> str:
     """A shell command that runs a program and writes one trace per process."""
     traces.mkdir()
-    # -ff gives each process a file of its own, in which no call is cut in two.
+    # -ff writes one file per process, in which no call is split.
     trace = ["strace", "-ff", "-y", "-s", "4096", "-o", str(traces / "of")]
     trace += ["-e", "trace=open,openat,openat2"]
     return shlex.join([*trace, *map(str, words)])
@@ -74,7 +74,7 @@ def run_zeroed(runner: Runner, root: Path, words: Words) -> Outcome:
     found = finish(job, answer=b"zeroed\n").succeed()
     outcome = Outcome(*found.words, read_report(report, found))
     assert zeroed > 0
-    # Opens of staging that met a large file before it was whole were served by Block.
+    # Staging opens of a large file that was not whole yet were served by Block.
     served = outcome.redirected_opens + outcome.counter("origin_blocks")
     assert served > int(said[1])
     return outcome

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 EXTENT_BYTES = 8 << 20
-# Reading changes no access time that lies after all other times of a file.
+# Reading does not change an access time later than all other times of a file.
 LATER_NS = 3_600 * 10**9
 
 

@@ -57,7 +57,7 @@ def make_root(root: Path, *programs: str) -> Path:
         (root / place).mkdir(parents=True, exist_ok=True)
     for program in programs:
         shutil.copy(program, root / "bin" / Path(program).name)
-        # The Shim needs one that is part of each glibc, but that no program may need.
+        # The Shim needs a library that each glibc has, but that no program may need.
         for library in (*libraries(program), image_library("libdl.so.2")):
             folder = "lib64" if library.parent.name == "lib64" else "lib"
             shutil.copy(library, root / folder / library.name)

@@ -37,7 +37,7 @@ def seaweedfs(folder: Path) -> Iterator[str]:
     words = [program("weed"), "server", f"-dir={folder}", "-ip=127.0.0.1"]
     words += ["-ip.bind=127.0.0.1", "-s3", f"-s3.config={folder / 's3.json'}"]
     words += [f"-{name}.port={port}" for name, port in ports.items()]
-    # With fewer volumes a second bucket cannot be made.
+    # A second bucket cannot be created with fewer volumes.
     words += ["-master.volumeSizeLimitMB=64", "-volume.max=200", "-filer"]
     with _served(folder, words, {}, f"http://127.0.0.1:{ports['s3']}") as url:
         yield url

@@ -12,7 +12,7 @@ from typing import Any
 from support.processes import wait_until
 from support.programs import Outcome, Runner, finish, read_report, start
 
-# Waits for a file, reads all twice, prints digests of both, stays while one is there.
+# Waits for a file, reads all twice, prints digests of both, stays while one exists.
 READ = """
 import hashlib, os, sys, time
 root, stays, goes = sys.argv[1:]

@@ -22,7 +22,7 @@ BASE = ("cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", *INCLUDES)
 BOARD = (str(SOURCES / "board_build.c"), str(SOURCES.parent / "segment_builder.c"))
 SHARED = tuple(str(path) for path in sorted((NATIVE / "shared").glob("*.c")))
 
-# What each Python program under the Shim begins with.
+# The start of each Python program under the Shim.
 READ = "def read(p):\n    with open(p) as f: return f.read(3)\n"
 
 Compile = Callable[..., Path]

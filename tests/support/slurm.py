@@ -19,7 +19,7 @@ END_S = 20.0
 # Between TERM and KILL.
 KILL_WAIT_S = 5
 
-# No munge and no database. More CPUs than there are, so that each test's steps fit.
+# No munge and no database. More CPUs than exist, so that each test's steps fit.
 CONFIGURATION = """\
 ClusterName=monarch
 SlurmctldHost={host}(127.0.0.1)
@@ -52,7 +52,7 @@ NODE = """\
 NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=32 \
 RealMemory=4000
 """
-# Slurm 22.05 wants to know its cgroups in any case; IgnoreSystemd: there may be none.
+# Slurm 22.05 always needs this file; IgnoreSystemd: systemd may be missing.
 CGROUP = """\
 CgroupPlugin=cgroup/v1
 IgnoreSystemd=yes
@@ -119,7 +119,7 @@ class Slurm:
 @contextmanager
 def started(folder: Path, proctrack: str, nodes: int = NODES) -> Iterator[Slurm]:
     """A started Slurm; ended with all that it runs."""
-    # Where nodes share the machine, their cgroups are told apart by their names alone.
+    # On one machine only the names distinguish the nodes' cgroups.
     names = tuple(f"m{os.getpid()}n{number}" for number in range(nodes))
     slurm = Slurm(folder, proctrack, names)
     _configure(slurm)

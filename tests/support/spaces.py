@@ -84,7 +84,7 @@ class Space:
         """The bytes sent and received by the node."""
         place = Path("/sys/class/net", self.port, "statistics")
         names = [str(place / "rx_bytes"), str(place / "tx_bytes")]
-        # ip netns exec mounts a /sys that shows the namespace's own devices.
+        # ip netns exec mounts a /sys with the devices of the namespace.
         words = ["ip", "netns", "exec", self.switch, "cat", *names]
         out = subprocess.run(
             words, check=True, capture_output=True, timeout=TOOL_LIMIT_S

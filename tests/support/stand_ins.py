@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-# Each runs its command on this node, as one of one.
+# Each runs its command on this node, as rank one of one.
 _SRUN = 'while [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"\n'
 _MPIEXEC = (
     'if [ "$1" = --version ]; then echo "$MPI_VERSION"; exit; fi\n'

@@ -37,7 +37,7 @@ class Door:
     def answer(self, *pieces: bytes) -> bytes:
         """The agent's answer to some bytes before it closes; it must close."""
         with self.connect() as stranger:
-            # It may have closed before all of it was sent.
+            # The other end may have closed before all of it was sent.
             with suppress(ConnectionError):
                 for piece in pieces:
                     stranger.sendall(piece)

@@ -171,7 +171,7 @@ class Model:
         state, _, reason = self.states[file]
         if state is ReplicaState.READY:
             return Verdict.READY, None
-        # A hint may begin what no Tier had room for.
+        # A hint may start a File that did not fit in any Tier.
         passing = {Reason.NONE} | ({Reason.NO_ROOM} if kind & OrderKind.HINT else set())
         if state is not ReplicaState.ABSENT or reason not in passing:
             return Verdict.NOTHING, None

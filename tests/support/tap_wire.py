@@ -26,7 +26,7 @@ FRAME_BYTES_MAX = 65536
 BURST_FRAMES_MAX = 256
 ETHERNET_BYTES, IPV4, TCP = 14, b"\x08\x00", 6
 CHECKSUM_PLACE = 16
-# Smaller segments are the control plane's, or the head of a frame.
+# Smaller segments belong to the control plane, or are the head of a frame.
 LARGE_BYTES = 1000
 
 

@@ -143,7 +143,7 @@ def packing_python(folder: Path, codec: str) -> str:
     """The path of such an interpreter, made in a folder."""
     place = folder / f"python-{codec}"
     own = str(Path(__file__).resolve())
-    # No shell, which would complain of its own where the working directory is gone.
+    # No shell: it would print its own errors in a missing working directory.
     lines = [
         f"#!{sys.executable} -I",
         "import runpy, sys",
@@ -166,7 +166,7 @@ def pack(codec: str) -> None:
 
     def packed(layers: loading._Layers, environment: Environment) -> Config:
         config = validated(layers, environment)
-        # Tiers that are kept are tested by test_packed_retained.py.
+        # test_packed_retained.py tests retained Tiers.
         if not config.tiers or config.tiers[0].codec != PLAIN or config.retain != "job":
             return config
         first = config.tiers[0].model_copy(update={"codec": codec})

@@ -56,7 +56,7 @@ def read_held(play: Play) -> str:
     if play.pick((True, False)):
         shown = truth.statx_of_descriptor(held.descriptor)
     if held.redirected:
-        # The size is that of the bytes that it gives.
+        # The size is that of the returned bytes.
         true, shown = (one[:5] + one[7:] for one in (true, shown))
     if held.lost:
         # A removed file has the identity of its copy: its own number is free.

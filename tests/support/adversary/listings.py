@@ -210,7 +210,7 @@ LINK_ASKS: tuple[Callable[[str], object], ...] = (os.lstat, os.readlink)
 ASKS: tuple[Callable[[str], object], ...] = (
     *LINK_ASKS,
     *(os.stat, os.listdir),
-    # What has come may be a pipe, whose other end nobody opens.
+    # The new entry may be a pipe whose other end is never opened.
     lambda path: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK)),
     lambda path: os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY)),
     lambda path: os.access(path, os.R_OK),
@@ -228,7 +228,7 @@ def ask_for_missing(play: Play) -> str:
         if change:
             told.append(str(truth.attempt(change, name)))
         for ask in ASKS:
-            # What has come may be a link that leads nowhere.
+            # The new entry may be a dangling link.
             true = truth.attempt(truth.raw_stat, path, ask not in LINK_ASKS)
             there = not isinstance(true, str) and stat.S_IFMT(true[0])
             shown = truth.attempt(ask, path)

@@ -69,15 +69,15 @@ class Play:
     mounts: list[str] = field(default_factory=list)
     # Descriptors whose closing ends a child, and the child.
     twins: list[Path] = field(default_factory=list)
-    # What the children that live on write to.
+    # Files to which the surviving children write.
     kept: dict[int, int] = field(default_factory=dict)
     ends: list[tuple[int, int]] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     lost: bool = False
-    # What every name showed before the part of a step that may be refused.
+    # The contents of every name before the part of a step that may be refused.
     middle: dict[str, str] | None = None
-    # Names that have become other links than they were.
+    # Names that have become different links.
     moved: list[str] = field(default_factory=list)
 
     def say(self, word: T) -> T:

@@ -93,7 +93,7 @@ class Scene:
         found = self._run(batch, places, compare=True)
         for lines in found.values():
             self._count(lines)
-        # The last one that was played may have ended the program: the others go on.
+        # The last sequence may have ended the program: the others continue.
         failures = [
             sequences.judge(batch[number], plain.get(number, []), found.get(number, []))
             for number in range(max(found, default=0) + 1)
@@ -220,7 +220,7 @@ class Scene:
             done = finish(process, LIMIT_S)
         except subprocess.TimeoutExpired:
             return
-        # A program that hangs or crashes has left fewer lines, and is judged by them.
+        # A program that hangs or crashes leaves fewer lines, which are judged.
         said = done.stderr.decode(errors="replace")[-SAID_BYTES_MAX:]
         assert done.status in (0, *CRASHES), f"{done.status}: {said}"
 
@@ -252,7 +252,7 @@ def minimised(scene: Scene, failure: Failure) -> Failure:
     best = smaller or failure
     while len(best.steps.steps) > 1:
         tried = list(best.steps.without())[: sequences.BATCH]
-        # Another fault may be nearer; it has its own seeds.
+        # The search may find another fault; that one has its own seeds.
         alike = [found for found in scene.play(tried) if found]
         failures = [found for found in alike if found.kind == best.kind]
         if not failures:

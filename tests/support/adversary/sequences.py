@@ -11,7 +11,7 @@ from support.adversary.act import TOPICS
 from support.adversary.play import OPERATIONS
 
 assert TOPICS
-# How often a sequence is about one topic; operations of all others come in between.
+# How often a sequence is about one topic; operations of all others occur in between.
 THEMES = {
     "links": 6,
     "descriptors": 6,
@@ -29,7 +29,7 @@ THEME_SHARE = 0.75
 FEWEST, MOST = 6, 14
 # One sequence in so many is a long walk through all operations.
 WALK_EVERY, WALK_STEPS = 50, 100
-# What an open of a file does that is not staged yet, by the batch.
+# The action of opens of unstaged files, by the batch.
 MODES = ("wait", "wait", "wait", "auto", "through")
 HOT_NAMES = 4
 INHERITED = (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND)

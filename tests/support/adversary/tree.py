@@ -8,7 +8,7 @@ from pathlib import Path
 
 FILES = ("f0", "f1", "f2", "f3", "big", "empty", "a/f0", "a/f1", "b/f0", "b/f1")
 DEEP = ("a/deep/f0", "log", "../other/g0", "../other/g1")
-# A link, where it leads at first, and other targets of the same kind.
+# A link, its first target, and other targets of the same kind.
 LINKS = {
     "latest": ("f0", "f1", "a/f1", "big"),
     "hop": ("latest", "abs", "f2"),
@@ -28,7 +28,7 @@ LINKS = {
     "ex/dir": ("../a", "../b", "../a/deep"),
     "../out/back": ("../main/f2", "../main/f3", "../other/g0"),
     "../out/dir": ("../main/b", "../main/a", "../other"),
-    # Out of the dataset, on its file system and on another one.
+    # Outside the dataset, on its file system and on another one.
     "leave": ("../far/g0", "../far/hop", "../far/sub/h0", "f1"),
     "leave2": ("../far/hop", "../far/g0", "leave"),
     "leaved": ("../far", "../far/sub", "a"),

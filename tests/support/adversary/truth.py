@@ -23,7 +23,7 @@ STATX_BIRTH = 0x800
 BYTES_MAX = 1 << 20
 # Times before this moment were set by an operation; all others are "now".
 OLD_NS = 1_700_000_000 * 10**9
-# What stat and statx are compared by: all but the access time.
+# Fields compared for stat and statx: all except the access time.
 FIELDS = (
     *("mode", "nlink", "uid", "gid", "ino", "size", "blocks", "mtime", "ctime"),
     "dev",
@@ -169,7 +169,7 @@ def _read(path: str, target: tuple[int, ...] | str) -> bytes | str:
         content = os.read(descriptor, BYTES_MAX)
     finally:
         os.close(descriptor)
-    # Where both are right they are equal; told apart here, because one may be wrong.
+    # If both are right they are equal; reported separately, because one may be wrong.
     return content if told == target else f"fstat {told} beside {digest(content)}"
 
 
