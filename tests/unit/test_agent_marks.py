@@ -133,7 +133,7 @@ def test_a_root_with_too_many_marks_is_reported_as_a_whole(monkeypatch):
     table.written[[30, 110, 150]] = 1
 
     assert table.sweep() == [*of_all_kinds([0]), *files(110)]
-    assert not table.roots.any()  # programs of this node go on being served the rest
+    assert not table.roots.any()  # programs of this node are still served the rest
     table.written[[31, 111]] = 1
     assert table.sweep() == files(111)
 

@@ -59,7 +59,7 @@ def test_a_saved_index_is_loaded_unchanged(root: Path, saved: Path) -> None:
 
     index = read_index(saved)
 
-    # Directories above the root are changed by other tests.
+    # Other tests change directories above the root.
     count = made.block.hop_start
     blocks = index.block, made.block
     for name in ("ino", "size", "mtime_ns", "path", "file", "target"):
@@ -237,7 +237,7 @@ def test_a_link_that_changed_in_the_second_of_the_scan_is_noticed(
         link.mkdir()
         link.rmdir()
         shutil.copy(own_root / "a" / "f1", link)
-    # As if all had happened at one moment by the times that the file system keeps.
+    # As if all changes had the same timestamp of the file system.
     now, top = own_root.stat(), index.block.entries[:1]
     top["mtime_ns"], top["ctime_ns"] = now.st_mtime_ns, now.st_ctime_ns
 

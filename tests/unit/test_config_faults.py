@@ -416,7 +416,7 @@ TREES = st.recursive(
 
 
 QUIET = settings(
-    # Files of one test overwrite each other, which is no harm.
+    # Files of one test overwrite each other, which is harmless.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

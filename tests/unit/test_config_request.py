@@ -15,7 +15,7 @@ from monarch.config.request import Request, Values
 from monarch.errors import ConfigError, UsageError
 from monarch.launched import SHARED, forked
 
-# What reads options, validates values, speaks with other nodes or is for people.
+# Modules that read options, validate values, contact other nodes or print for people.
 UNNEEDED = {
     *(
         "annotated_types",
@@ -186,7 +186,7 @@ def test_a_forked_step_returns_its_result() -> None:
     assert pid != os.getpid()
     assert numbers == [1, 2]
     with pytest.raises(ChildProcessError):
-        os.waitpid(pid, 0)  # it has been waited for
+        os.waitpid(pid, 0)  # already waited for
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def examined(config: Config, **environ: str) -> list[Finding]:
 
 def test_node_that_refuses_a_connection_can_be_reached() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody listens, and nobody else can
+        taken.bind(("127.0.0.1", 0))  # no listener, and no other process can bind it
         port = taken.getsockname()[1]
 
         assert network.why_unreachable("127.0.0.1", port, "127.0.0.1") == ""

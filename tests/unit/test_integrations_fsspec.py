@@ -124,7 +124,7 @@ def test_changes_are_refused(files: StagedFileSystem, root: Path, change: str) -
     assert snapshot(root) == before
 
 
-# pyarrow leaves closing to the collector of garbage, which is to come here.
+# pyarrow leaves closing to the garbage collector, which is to run here.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_pyarrow_reads_a_table_through_it(files: StagedFileSystem, root: Path) -> None:
     table = pyarrow.table({"number": list(range(1000))})

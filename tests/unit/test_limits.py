@@ -18,7 +18,7 @@ def run_pytest(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
         "conftest.STUCK_GRACE_S = 0.5\n"
         "sys.exit(pytest.main(sys.argv[1:], plugins=[conftest]))\n"
     )
-    # Without a base of its own this run would remove the files of earlier runs first.
+    # Without its own base this run would first remove the files of earlier runs.
     base = f"--basetemp={folder / 'base'}"
     words: list[str | Path] = [
         "-c",

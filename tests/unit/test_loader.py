@@ -80,7 +80,7 @@ def test_the_number_of_ranks_does_not_change_global_batches(packed, remainder):
 
 
 def test_one_reader_reads_the_dataset_once_for_all_ranks(packed, tmp_path):
-    # In training no rank goes on from its first batch before all ranks have theirs.
+    # As in training, no rank continues after its first batch before all have theirs.
     meeting = tmp_path / "meeting"
     meeting.mkdir()
     plan = {"meeting": str(meeting)}

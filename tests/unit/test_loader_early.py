@@ -115,7 +115,7 @@ def test_a_rank_continues_in_mid_epoch_without_waiting_for_the_reader(
         state = loader.state_dict()
         wanted = rest_of(batches)
         reader = loader.stats()["reader_pid"]
-    # What an ending reader is told, nobody counts.
+    # Messages to an ending reader are not counted.
     wait_until(lambda: not is_running(reader), "the end of the first reader")
 
     began = time.monotonic()
@@ -126,7 +126,7 @@ def test_a_rank_continues_in_mid_epoch_without_waiting_for_the_reader(
         assert time.monotonic() - began < LATE_S
         assert found + rest_of(batches) == wanted
         stats = loader.stats()
-    # Records alone, not their groups.
+    # Only records, not their groups.
     small = [n for power, n in stats["request_sizes"].items() if 1 << int(power) < 8192]
     assert sum(small) > 24, str(stats)
 
@@ -194,7 +194,7 @@ def test_reads_in_progress_when_the_reader_starts_are_not_repeated(
 ) -> None:
     origin = mount_counted(packed.parent)
     records = open_records(origin.root / packed.name)
-    origin.set(read_us=100_000)  # a rank alone is always reading something, therefore
+    origin.set(read_us=100_000)  # because a single rank is always reading something
     with Loader(records, 32, remainder="uneven", **SMALL) as loader:
         assert sorted(rest_of(loader)) == list(range(COUNT))
         assert loader.stats()["requests"] == groups(packed)
@@ -245,7 +245,7 @@ def test_a_file_stays_cached_although_a_busy_program_waits_for_each_read(
         busy.join()
     path.read_bytes()
 
-    # Now and then the kernel takes some pages, for reasons of its own.
+    # Sometimes the kernel evicts some pages for its own reasons.
     assert slow_cached.counts().read_bytes < 0.25 * path.stat().st_size
 
 

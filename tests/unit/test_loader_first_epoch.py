@@ -93,7 +93,7 @@ def test_each_record_is_in_one_batch(
 def test_the_order_follows_from_the_shards_and_the_seed(paths: list[str]) -> None:
     with early(paths, seed=3) as loader:
         first = epoch(loader)
-    with early(paths, seed=3) as loader:  # whose index is there by now
+    with early(paths, seed=3) as loader:  # its index exists by now
         again = epoch(loader)
         second = epoch(loader)
     with early(paths, seed=4) as loader:

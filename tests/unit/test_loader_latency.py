@@ -37,7 +37,7 @@ def test_requests_ahead_hide_the_latency():
     with loader_of(source_of(rtt_s=0.1, **big), 16, prefetch_batches=0) as loader:
         alone = rate(loader, 5)
     with loader_of(source_of(rtt_s=0.1, **big), 16, prefetch_batches=12) as loader:
-        # 76 batches a second are all that the link gives; a machine may be busy once.
+        # The link carries at most 76 batches a second; a machine may be busy once.
         ahead = max(rate(loader, 60, skip=10) for _ in range(2))
 
     assert ahead >= 6 * alone
@@ -46,7 +46,7 @@ def test_requests_ahead_hide_the_latency():
 
 def test_a_late_record_does_not_hold_up_its_batch():
     """C2: 5% of the replies take ten times as long."""
-    # A machine that is busy for seconds hides it; it is not busy for long.
+    # A machine that is busy for some seconds hides the gain; it is not busy for long.
     gains = (gain_out_of_order() for _ in range(3))
     assert any(gain >= 2 for gain in gains)
 
@@ -75,7 +75,7 @@ def test_the_ramp_up_has_exact_numbers(ahead, slow_start):
 def test_a_slow_start_asks_for_one_batch_after_the_other(tmp_path, slow_start, most):
     """C3 at the source: requests that are outstanding after the first five batches."""
     log = tmp_path / "log"
-    # None are neighbours; all that is asked for is before the first reply comes.
+    # None are neighbours; all requests are sent before the first reply arrives.
     source = source_of(200_000, rtt_s=1.0, log=str(log))
     options: Any = {"prefetch_batches": 4, "slow_start": slow_start}
     with loader_of(source, 16, **options) as loader:

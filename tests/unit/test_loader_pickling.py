@@ -34,7 +34,7 @@ def refuse_the_tenth(view):
 
 
 def test_a_pickled_loader_continues_with_the_same_reader(packed):
-    # Memory for both: who stands still holds what it has asked for.
+    # Memory for both: a paused iterator keeps the records that it requested.
     with Loader(packed, 10, seed=4, memory_limit=1 << 24, **SMALL) as loader:
         whole = ids_of(loader)
         loader.set_epoch(0)

@@ -16,7 +16,7 @@ SOURCES = Path(__file__).parents[2] / "monarch"
 SNAPSHOT = Path(__file__).with_name("messages.txt")
 WORDS_MIN = 3
 
-# Calls whose texts are no messages, or are on the generated pages.
+# Calls whose texts are not messages, or are on the generated pages.
 ELSEWHERE = {
     *("option", "Field", "Section", "Metric", "Verb", "_gauge", "_counter", "command"),
     *("debug", "info", "exception", "compile", "findall", "execute", "_prepare"),

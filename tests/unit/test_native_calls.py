@@ -204,7 +204,7 @@ def test_scans_of_an_unchanged_tree_agree_about_identities() -> None:
 
     found.entries["atime_ns"] += 1
     found.entries["blocks"] += 1
-    found.entries["mtime_ns"][0] += 1  # of the root, where programs make other names
+    found.entries["mtime_ns"][0] += 1  # of the root, where programs create other names
     found.attrs["dev"] += 1
     found.attrs["blksize"] += 1
     native.index_finish(block)

@@ -206,7 +206,7 @@ def test_medium_that_is_full_loses_nothing(make: Make) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
         write(node, *range(1, 40, 2))
-        # The new segment, in which no frame has room.
+        # The new segment, in which no frame fits.
         wait_until(lambda: len(node.segments) == 2, "it is tried")
         time.sleep(0.5)
     finally:

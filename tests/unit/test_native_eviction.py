@@ -26,7 +26,7 @@ LARGE_BYTES = 8 * MIB
 TIER, POOL = 0, 1
 ABSENT = (ReplicaState.ABSENT, Reason.NONE)
 READY = ReplicaState.READY
-OLD = 1_000_000_000  # ticks: older than what a test takes
+OLD = 1_000_000_000  # ticks: more than the duration of a test
 
 # -- which ones, without any effect ------------------------------------------------
 
@@ -202,7 +202,7 @@ def test_an_open_replica_stays_and_others_are_evicted(
         node.bring(3)
         assert node.ready() == {0, 2, 3}
         assert held.read() == node.contents[0]
-    # What was in use is looked at again once others have left.
+    # Files in use are checked again after others have left.
     node.bring(4, 5)
 
     assert node.ready() == {3, 4, 5}

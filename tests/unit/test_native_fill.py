@@ -26,8 +26,8 @@ from unit.test_stager_native import put_request
 
 PAGE = 4096
 PEER, PEERS = 1, 2
-BUSY_S = 0.5  # of fill.c: programs that have asked so recently may ask again
-BEHIND = 0.05  # and so far is reading ahead of fetching
+BUSY_S = 0.5  # of fill.c: programs with a request this recent may send another
+BEHIND = 0.05  # and fetching is this far behind reading
 NOTHING = np.zeros(0, np.uint32)
 
 
@@ -119,7 +119,7 @@ def test_the_limit_of_the_bandwidth_counts_the_bytes_of_small_files(
     node.engine.fill(files(0, 100), NOTHING)
 
     wait_until(lambda: all(node.ready()), "all of them")
-    # As long as a hundred chunks would take, of which each File has a small part.
+    # The time of a hundred chunks, of which each File has a small part.
     whole_chunks_s = 100 * native.CONSTANTS["CHUNK_BYTES"] / rate
     assert time.monotonic() - began_s < whole_chunks_s / 2
 
@@ -166,7 +166,7 @@ def test_few_fetches_are_queued_before_the_requests_of_programs(
 
     end_s = time.monotonic() + 2 * BUSY_S
     while time.monotonic() < end_s:
-        node.job.states[count - 1] = 0  # so that it is worth asking for again
+        node.job.states[count - 1] = 0  # so that a request is worthwhile again
         put_request(node.job, count - 1)
         assert count - 1 - node.engine.fill_left()[1] <= bound
         time.sleep(0.02)

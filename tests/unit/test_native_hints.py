@@ -23,9 +23,9 @@ PAGE = 4096
 FILES, POOL_FILES = 40, 8
 POOL = 0  # behind no Tier at all
 AHEAD = POOL_FILES * 3 // 4  # of hints.c, on a node without peers
-SHARED = POOL_FILES // 2  # where others go through the Pool, too
+SHARED = POOL_FILES // 2  # where others use the Pool, too
 PROGRAM = 77
-PAUSE_S = 0.3  # some turns of the thread that looks for room
+PAUSE_S = 0.3  # some turns of the thread that looks for free space
 LEFT_OUT = 3 * POOL_FILES + 64  # opens after which a claim is given up, at most
 
 

@@ -49,7 +49,7 @@ ENUMS = {
     "monarch_verdict": native.Verdict,
     "monarch_destination": Destination,
 }
-# Values that a process holds for itself, or that stand in files.
+# Values local to a process, or stored in files.
 LOCAL = {"change_seen", "pack_list", "pack_tail", "state_watch", "range_name"}
 UNITS = {"opens", "bytes", "calls", "marks"}
 
@@ -116,7 +116,7 @@ def test_every_enum_of_the_headers_has_its_class() -> None:
         own = list(ENUMS[name].__members__)
         assert [m for m, o in zip(members, own, strict=True) if not m.endswith(o)] == []
         assert len(set(ENUMS[name].__members__.values())) == len(members)
-    # The one that Python numbers itself, in the order of the header.
+    # The enum that Python numbers itself, in the order of the header.
     assert list(Destination) == list(range(len(declared["monarch_destination"])))
 
 

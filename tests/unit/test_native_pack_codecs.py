@@ -45,7 +45,7 @@ def test_rule_that_no_packing_has_is_refused(
 
 
 def test_slow_codec_is_no_stall_of_the_origin(make: Callable[..., Node]) -> None:
-    # A piece of two symbols takes seconds, which an origin may not.
+    # A piece of two symbols takes seconds, too long for an origin.
     content = np.random.default_rng(1).integers(0, 2, MIB, np.uint8).tobytes()
     node = make([content], Wanted(SLOW))
     stalls: list[int] = []

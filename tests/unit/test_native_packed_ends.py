@@ -63,7 +63,7 @@ def test_file_given_up_while_it_was_packed_frees_its_room_once(
     make: Make,
 ) -> None:
     """Its generation has passed when the frame is written: the frame is none."""
-    # The frame is larger than what is expected of it.
+    # The frame is larger than expected.
     node = make([text(2 * MIB, 1)], Wanted(Codec.parse("zstd:15"), ratio=40.0))
     listed = np.zeros(1, np.uint32)
     node.engine.fill(listed, np.zeros(0, np.uint32))

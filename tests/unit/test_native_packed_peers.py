@@ -234,7 +234,7 @@ def test_frame_that_is_changed_on_the_way_is_refused(
     owner.fill(0)
     asker = make(contents, Wanted(asks=OWNER, key=key))
     reply = native.DTYPES["frame_reply"].itemsize
-    # One acknowledgement may come before, which is as large as a reply without bytes.
+    # One acknowledgement may arrive before, as large as a reply without bytes.
     place = {"head": 20, "lengths": HEAD_BYTES + 1, "piece": 100_000}[where]
     receiver = connect(asker, owner, key, flip=reply + place)
 
@@ -265,7 +265,7 @@ def test_frame_that_is_damaged_at_its_owner_fails_its_check(
     receiver = connect(asker, owner, key)
 
     if ask == "fill":
-        # Nobody has decoded it yet.
+        # The piece has not been decoded yet.
         fetch(asker, receiver, 0)
         asker.engine.demand(0)
         wait_until(lambda: asker.tally["frames_dropped"], "it is found")

@@ -49,7 +49,7 @@ class Node:
 
     def state(self, file: int) -> tuple[ReplicaState, int, Reason]:
         state, tier, reason = native.word_parts(int(self.job.states[file]))
-        # Of a Replica that is ready, it is its source.
+        # For a ready Replica the field is its source.
         is_ready = state is ReplicaState.READY
         return state, tier, Reason.NONE if is_ready else reason
 
@@ -309,7 +309,7 @@ def test_tier_holds_what_fits_compressed_and_not_more(
     node = make(contents, Wanted(ratio=ratio, tier_bytes=budget))
 
     crowded = -1
-    while node.tally["crowded"] > crowded:  # frames have given room back meanwhile
+    while node.tally["crowded"] > crowded:  # frames have freed space meanwhile
         crowded = node.tally["crowded"]
         node.engine.fill(np.arange(200, dtype=np.uint32), np.zeros(0, np.uint32))
         wait_until(node.is_idle, "all were looked at")
@@ -387,12 +387,12 @@ def test_frame_of_another_file_is_not_taken_for_it(make: Callable[..., Node]) ->
 @pytest.mark.parametrize(
     ("rooms", "sizes", "tiers"),
     [
-        # push_down: the first Tier that has room, then the next, then none.
+        # push_down: the first Tier with space, then the next, then none.
         ((3, 2), (1, 1, 1, 1, 1, 1), (0, 0, 0, 1, 1, None)),
         ((1, 4), (2, 1, 2, 1), (1, 0, 1, None)),
         # After the first file that does not fit, smaller ones are placed.
         ((2, 1), (1, 3, 1, 1), (0, None, 0, 1)),
-        # first_level_only: there is one Tier.
+        # first_level_only: only one Tier.
         ((3,), (1, 1, 1, 1), (0, 0, 0, None)),
         ((2,), (1, 3, 1, 1), (0, None, 0, None)),
     ],

@@ -117,7 +117,7 @@ def test_both_sides_count_the_same_traffic(nodes: Nodes) -> None:
 
     nodes.fetch(2)
 
-    # The bytes may have come before the call that sent them has returned.
+    # The bytes may arrive before the call that sent them has returned.
     wait_until(
         lambda: nodes.server.traffic()[ASKER].bytes == SIZES[2], "the server's count"
     )

@@ -197,7 +197,7 @@ def test_bytes_are_freed_when_the_last_holder_has_ended(
 
     node.bring(*range(1, POOL_FILES))
 
-    # Its name is gone, its room is not, so another one has had to leave instead.
+    # Its name is gone, its space is not, so another one had to leave instead.
     wait_until(lambda: node.state(1) == ABSENT, "another one has left")
     assert node.state(0) == ABSENT
     assert node.recognises(ino)
@@ -318,7 +318,7 @@ def test_nothing_is_evicted_for_a_large_file_without_waiting_programs(
 
     node.engine.demand(3)
 
-    # An eighth stays free for what programs do wait for.
+    # An eighth stays free for Files that programs do wait for.
     assert node.state(3) == ABSENT
     assert [node.state(file) for file in range(3)] == [READY] * 3
 

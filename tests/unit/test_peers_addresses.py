@@ -34,7 +34,7 @@ def test_addresses_that_do_not_answer_delay_the_next_ones_only_briefly(tmp_path)
             port = first.mesh.own.port
             before, begun_s = open_descriptors(), time.monotonic()
             connection = await connect_first([*places, ("127.0.0.1", port)], OWN, 0, "")
-            # One after the other they would take four times this.
+            # Sequentially they would take four times as long.
             assert time.monotonic() - begun_s < HANDSHAKE_S
             connection.close()
             await asyncio.sleep(0.1)

@@ -285,7 +285,7 @@ def test_marks_of_another_catalog_let_all_roots_pass_on_both_sides():
     stranger.log.add_own([90])
     talk(*ends)
     assert one.heard == EVERYTHING
-    assert talk(*ends) == 0  # and nobody insists
+    assert talk(*ends) == 0  # and without a repetition
 
 
 def test_a_node_of_another_catalog_forwards_marks_and_sends_its_own_by_root():

@@ -50,7 +50,7 @@ def test_without_a_directory_the_first_node_is_found_by_its_port(tmp_path):
                 make_node(0, 2, None, port=port, addresses=known),
                 make_node(1, 2, None, addresses=known),
             ]
-            for node in nodes:  # the first finds its port taken, and takes the next
+            for node in nodes:  # the first finds its port in use, and takes the next
                 await node.mesh.open()
             await nodes[1].sees(lambda view: view.complete)
             for node in nodes:

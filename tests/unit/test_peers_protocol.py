@@ -174,7 +174,7 @@ def test_a_flipped_bit_anywhere_in_a_frame_is_noticed():
         altered = bytearray(frame)
         altered[position // 8] ^= 1 << position % 8
         _, other = reach(State.JOINED)
-        # A length that has grown takes in what follows.
+        # A larger length includes the following bytes.
         with pytest.raises(ProtocolError):
             other.receive(bytes(altered) + bytes(FRAME_MAX))
 

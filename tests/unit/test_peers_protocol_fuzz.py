@@ -149,5 +149,5 @@ def test_no_bytes_ever_break_a_conversation(soak_count):
             survive(host, piece[start:end])
         trusted_at[victim] += host.authenticated
 
-    # The damage came late enough, often enough, to reach what only friends may say.
+    # The damage was late enough, often enough, to reach messages for trusted ends only.
     assert min(trusted_at.values()) > 100

@@ -171,4 +171,4 @@ def test_only_changes_that_the_hub_waits_for_are_reported_at_once():
     assert not node.report(Need(4, 1), 4)
     node.follow(0.0)
     assert node.report(Need(4, 1), 6) is False
-    assert node.report(Need(4, 1), 4)  # it has given two back
+    assert node.report(Need(4, 1), 4)  # it has returned two

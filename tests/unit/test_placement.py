@@ -66,7 +66,7 @@ def test_each_node_gets_its_share_within_a_tenth(digest, count):
 def test_each_node_gets_a_share_that_follows_its_capacity(digest, parts):
     files = 40_000
     needs = np.full(files, PAGE, np.uint64)
-    # Half as much again as there is to hold, but no node could hold it all.
+    # 1.5 times the needed capacity, but no node could hold everything.
     room = [int(1.5 * files * PAGE * part / sum(parts)) for part in parts]
 
     placement = place_whole(cluster(room), needs, digest, Mode.PARTITION)

@@ -73,7 +73,7 @@ def test_a_damaged_file_is_refused_in_one_line_or_read(tmp_path_factory, name, d
     MAKE[name](path)
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 6))):
-        # The headers of most formats are at the begin or at the end.
+        # The headers of most formats are at the beginning or at the end.
         place = data.draw(st.integers(-1500, 1500)) % len(content)
         content[place] = data.draw(st.integers(0, 255))
     path.write_bytes(content[: data.draw(st.integers(1, len(content)))])
@@ -171,7 +171,7 @@ def test_missing_records_of_a_parquet_unit_are_an_error(tmp_path, monkeypatch):
     records = open_records(f"{path}::x")
     firsts = records.index.first_records
     assert firsts is not None
-    firsts[1] += 1  # as a damaged footer tells
+    firsts[1] += 1  # as in a damaged footer
 
     with pytest.raises(RecordsError, match="records of a unit are missing"):
         records[0]
@@ -238,7 +238,7 @@ def test_kept_indexes_are_bounded_and_leftovers_removed(tmp_path, state, monkeyp
         path = tmp_path / f"{number}.tfrecord"
         make_tfrecord(path)
         open_records(path)
-        if not number:  # as a killed process and a version of tomorrow leave them
+        if not number:  # as left by a killed process and by a later version
             (folder / ".x.records.a1").touch()
             os.utime(folder / ".x.records.a1", (1, 1))
             (folder / "y.records").write_bytes(b"MONARCHR of tomorrow")

@@ -58,7 +58,7 @@ def test_a_condition_that_cannot_be_met_is_refused(conditions, words) -> None:
 
 @pytest.mark.parametrize("values", [[1, "a"], [None], [[1], [1, 2]], [[[1]]], [b"x"]])
 def test_values_of_several_kinds_are_no_column(values) -> None:
-    if values == [1, "a"] or values == [b"x"]:  # numpy makes texts of these
+    if values == [1, "a"] or values == [b"x"]:  # numpy converts these to text
         assert Column.of(values).names
         return
     with pytest.raises(RecordsError):

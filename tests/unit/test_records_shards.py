@@ -96,7 +96,7 @@ def test_only_headers_are_read_where_no_page_would_stay_cached(
     counts = origin.counts()
     assert (records.index.units == whole.units).all()
     assert counts.most_reads > SHARDS
-    assert counts.read_bytes <= 0.6 * bytes_of(folder)  # with what is measured first
+    assert counts.read_bytes <= 0.6 * bytes_of(folder)  # including the first samples
 
 
 def test_a_job_that_is_staged_reads_shards_whole(

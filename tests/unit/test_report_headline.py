@@ -26,7 +26,7 @@ def headline(counts=EPOCHS, tally=STAGED, run=RUN, **changes):
 
 def test_two_hundred_opens_that_read_100_bytes_each_do_not_count_as_whole_files():
     """A program opened a file of 50 MB 200 times, and read 20 kB in all."""
-    read = 200 * 100 + 9 * MIB  # the second is what starting Python reads
+    read = 200 * 100 + 9 * MIB  # the second is read by the start of Python
     run = replace(JOB, bytes=50 * 10**6, files=1, read_calls_bytes=read)
     counts = {"opens_hit_tier0": 200, "bytes_hit_tier0": 200 * 50 * 10**6}
     found = headline(
@@ -106,7 +106,7 @@ def test_the_time_saved_is_that_of_the_avoided_reads_at_the_rate_of_the_origin()
     assert saved["avoided_bytes"] == 400 * MIB
     assert saved["origin_bytes_per_s"] == 100 * MIB
     assert saved["waits_s"] == 4  # of each of 4 processes
-    # For 2 s of them the origin was reading what nobody had yet.
+    # For 2 s of them the origin was reading data for the first time.
     assert saved["seconds"] == pytest.approx(4 - 2 - 0.5)
 
 

@@ -217,7 +217,7 @@ def test_the_peer_matrix_has_what_each_node_fetched_from_each_other_one():
 def test_hostile_texts_stay_texts(nodes):
     text = page(json.loads(json.dumps(reports.hostile(nodes))))
 
-    # The reader refuses elements and attributes that the page does not use itself.
+    # The reader refuses elements and attributes that the page itself does not use.
     found = pages.read(text)
     assert "<script>alert(1)</script>" in found.words()
     assert "{{ 7*7 }}" in found.words()

@@ -113,7 +113,7 @@ def test_each_directory_is_read_once_whatever_leads_to_it(
 
     tree = Tree.scan(root)
 
-    # A directory is read until there are no more names.
+    # A directory is read until no names are left.
     found = {path: opened.count(path) for path in opened}
     assert found == {
         str(root): 2,
@@ -146,7 +146,7 @@ def test_names_that_many_links_pass_are_looked_up_once(
     assert tree.block.file_count == 100
     names = [name for name in looked if not name.startswith(b"/")]
     assert len(names) == len(set(names)) == 201
-    # Threads that come to a directory at the same moment look at it each.
+    # Threads that reach a directory at the same moment all check it.
     assert len(looked) <= len(set(looked)) + 3
 
 

@@ -127,7 +127,7 @@ def test_a_directory_below_a_link_is_whole_if_that_is(root: Path) -> None:
     (root / "b" / "link").symlink_to("../a")
 
     assert whole(Tree.scan(root)) == {"", "a", "a/sub", "b", "b/link/sub"}
-    # Where the same names are left out below the link, the copy is not.
+    # If the same names are excluded below the link, the copy is not.
     limited = Tree.scan(root, Patterns(exclude=("b/link/sub/y", "/b/link/x")))
     assert whole(limited) == {"", "a", "a/sub", "b", "b/link/sub"}
 

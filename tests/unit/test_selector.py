@@ -157,7 +157,7 @@ def brute_force(load: Load, candidates: Sequence[Candidate], rule: Rule) -> set[
         fastest_s = min(map(time_s, found))
         return [one for one in found if time_s(one) <= share * fastest_s]
 
-    # What is at the edge may be taken or not.
+    # A codec at the edge may be chosen or not.
     slowest = min(best, key=_pack)
     least = max(map(_pack, alike(-1e-9, [slowest])), default=_pack(slowest))
     return {one.name for one in alike(1e-9, best) if one.pack_bytes_per_s >= least}

@@ -9,8 +9,8 @@ TESTS = ROOT / "tests"
 PAGE = PAGES / "semantics.md"
 GROUPS_MIN = 8
 LINES_MAX = 2
-# Sentences, or parts of them, that tests of other topics show. All others are
-# paragraphs of the docstrings of tests in tests/semantics/test_fine_print*.py.
+# Sentences, or parts of them, shown by tests of other topics. All others are paragraphs
+# of the docstrings of tests in tests/semantics/test_fine_print*.py.
 ELSEWHERE = {
     "programs started without staging after a warning": [
         "integration/test_launcher_failure.py::test_agent_that_cannot_start_is_one_warning",

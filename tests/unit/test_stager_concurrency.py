@@ -154,7 +154,7 @@ def test_a_bandwidth_bound_origin_gets_no_more_than_fill_begins_with(
     origin.run(40)
 
     assert max(origin.homes_after(0.2)) <= FIRST
-    # 100 MB/s are 909 files a second; some time passes with each between its bytes.
+    # 100 MB/s are 909 files a second; each has some idle time between its bytes.
     assert origin.rate(20, 40) > 800
 
 
@@ -172,7 +172,7 @@ def test_few_large_files_on_one_link_are_soon_read_by_few(
         rates.append(chunks.rate(6, 20))
 
     assert sorted(found)[len(found) // 2] <= most
-    assert min(rates) > 93  # of 95 chunks a second that the link carries
+    assert min(rates) > 93  # of 95 chunks a second, the capacity of the link
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -398,7 +398,7 @@ def test_transfers_begun_under_another_limit_are_not_counted() -> None:
     assert fill.note(seconds_of_fill(32), 4.0)
     assert fill.limit == 2 * FIRST
     assert [*measured, fill.is_measured] == [False, True]
-    # More than a window ends, and some of it was begun before.
+    # More than a window ends, and some of it began before.
     for step in range(1, 5):
         assert not fill.note(seconds_of_fill(32 + 80 * step, step), 4.0 + 5 * step)
     assert not fill.note(seconds_of_fill(352 + 63, 4), 27.9)

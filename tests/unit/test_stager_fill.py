@@ -175,7 +175,7 @@ def test_files_without_room_are_retried_once_for_each_packed_file():
     for crowded, packed in ((0, 0), (0, 3), (2, 3), (3, 3), (3, 4), (4, 4)):
         fill.check_room(policy, crowded, packed)
 
-    # At (2, 3), and at (3, 4): before that no frame had come.
+    # At (2, 3), and at (3, 4): no frame arrived before that.
     assert looks == [9, 9]
 
 

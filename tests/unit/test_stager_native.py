@@ -217,7 +217,7 @@ def test_a_replica_that_is_evicted_and_restaged_has_nothing_of_the_first(agents)
 
     open_small(agents)
 
-    # The same state word as before: the server must not take the one for the other.
+    # The same state word as before: the server must not confuse the two.
     assert owner.job.replica(SMALL).stat().st_ino != first
     until(agents, lambda: not owner.recognises(first))
 

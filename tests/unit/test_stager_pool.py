@@ -78,7 +78,7 @@ def test_a_replica_that_was_evicted_meanwhile_is_not_lost_too(stage, files):
     fetch(stage, *files[:POOL_FILES])
     stage.engine.asked.append(files[0])
     stage.stager.turn()
-    stage.ask(files[POOL_FILES])  # for which the oldest leaves
+    stage.ask(files[POOL_FILES])  # the oldest is evicted for it
     assert stage.state(files[0])[0] is ReplicaState.ABSENT
 
     assert stage.counters.replicas_lost == 0
@@ -143,4 +143,4 @@ def test_hints_take_the_pool_from_the_memory_that_the_tier_may_have_at_most():
         assert stage.stager.storage.ledger.limit(0) == 30 * PAGE
         assert stage.stager.storage.tiers[0].capacity_bytes == 30 * PAGE
         assert stage.engine.hints == {7: [40, 41]}
-        assert stage.counters.evicted_files == 0  # memory was not short
+        assert stage.counters.evicted_files == 0  # enough memory was free

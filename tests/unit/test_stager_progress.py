@@ -35,7 +35,7 @@ def test_files_without_room_are_not_expected(tmp_path, meter):
     for file in range(4):
         stage.end(file)
 
-    assert before.coming_bytes == 4 * PAGE  # as much as there is room for
+    assert before.coming_bytes == 4 * PAGE  # as much as fits
     assert meter.measure(stage.stager) == Progress(4, 4 * PAGE, 10, 10 * PAGE, 0)
 
 

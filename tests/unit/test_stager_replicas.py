@@ -29,7 +29,7 @@ from support import pysource
 
 SOURCES = Path(__file__).parents[2] / "monarch"
 OWNER = SOURCES / "stager" / "replicas.py"
-# The names under which the shared arrays of state words and marks are known.
+# The names of the shared arrays of state words and marks.
 NAMES = ("words", "marks", "written", "roots")
 ARRAYS = {*NAMES, *(f"_{name}" for name in NAMES)}
 
@@ -37,7 +37,7 @@ FIXED = CONSTANTS["STATE_FIXED"]
 GENERATION = FIXED + 1
 CONFIRMED = 1 << 31
 
-# What may happen to a Replica, and where it leads; everything else is a fault.
+# The possible events of a Replica and the resulting states; all others are faults.
 TABLE = {
     ("ABSENT", "BEGUN"): "STAGING",
     ("ABSENT", "REFUSED"): "ABSENT",
@@ -229,7 +229,7 @@ def test_a_replica_that_the_data_plane_has_just_removed_is_not_lost_too(monkeypa
     memory.words[1] = state_word(ReplicaState.READY, 1)
 
     def meet(words, files, where, fixed):
-        memory.words[1] = state_word(ReplicaState.ABSENT)  # and its room is given back
+        memory.words[1] = state_word(ReplicaState.ABSENT)  # and its space is freed
         return native.states_change(words, files, where, fixed)
 
     monkeypatch.setattr("monarch.stager.replicas.states_change", meet)

@@ -242,7 +242,7 @@ def test_progress_counts_the_pages_of_partly_kept_files(site):
     assert 0 < there < wanted
     assert progress(site).bytes == there
     assert progress(site).coming_bytes == kept - there
-    site.replicas.pages.parts["pieces"][0] = 1  # no Tier has room for all of it
+    site.replicas.pages.parts["pieces"][0] = 1  # no Tier can hold all of it
     assert progress(site).coming_bytes == kept - wanted
     site.set(1, ReplicaState.READY)
     assert progress(site).bytes == wanted

@@ -138,7 +138,7 @@ def test_a_late_or_wrong_answer_redirects_the_file_and_three_open_the_breaker(
     assert not stage.sources.usable(1)
     assert stage.counters.breakers_opened == 1
     assert stage.counters.origin_instead_files == FAILURES_MAX
-    # The agent drops the link, and what was under way goes on elsewhere.
+    # The agent drops the link, and Transfers in flight continue elsewhere.
     stage.arrive(files[-1], -errno.ECANCELED)
     assert stage.engine.orders[-1].file == files[-1]
     assert stage.sources.events(1).failures == FAILURES_MAX

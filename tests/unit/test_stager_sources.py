@@ -141,7 +141,7 @@ def test_the_pause_grows_until_the_peer_has_answered(clock):
         while not sources.due(3):
             clock.now_s += 0.25
         pauses.append(clock.now_s - began_s)
-        sources.connected(3)  # it greets, but then
+        sources.connected(3)  # it sends a greeting, but then
         sources.lost(3)
 
     assert pauses[0] == 2 * PAUSE_FIRST_S, "its first greeting proved nothing either"

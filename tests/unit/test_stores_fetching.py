@@ -116,7 +116,7 @@ def test_all_values_arrive_in_the_order_of_requests() -> None:
         assert fetch(values) == []
 
         assert set(server.requests) == set(values)
-        # Late requests of a busy machine are sent twice.
+        # A busy machine sends late requests twice.
         assert len(server.requests) <= 2000 + fetcher.hedges
         assert server.connections <= 4
         assert fetcher.counts.requests == 2000

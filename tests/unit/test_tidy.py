@@ -53,21 +53,21 @@ LAYERS = (
 )
 SIDEWAYS = {
     ("hostlist", "errors"),  # an invalid host list is a usage error
-    ("peers.session", "peers.connection"),  # a session is what a joined one becomes
+    ("peers.session", "peers.connection"),  # a session is the state after joining
     ("agent", "report"),  # the agent ends with a report
     ("records", "cluster"),  # records that are staged need no memory of their own
     ("records", "tiers"),  # free memory decides whether shards are read whole
-    ("loader", "agent"),  # a loader under `monarch run` tells the agent its figures
+    ("loader", "agent"),  # a loader under `monarch run` sends the agent its figures
 }
 
-# Parts of monarch/native that use another one than shared/.
+# Parts of monarch/native that use another part than shared/.
 NATIVE_PARTS = {("launcher", "job")}
 
 FORBIDDEN_NAMES = {
     *("manager", "handler", "service", "helper", "util", "common", "misc", "context"),
     *("info", "data", "wrapper", "backend", "cache"),
 }
-# Leftovers of work, and paths that exist on one machine only.
+# Unfinished work, and paths that exist on one machine only.
 LEFTOVERS = re.compile(
     r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b|(?<!\w)/(?:root|home|work)/\w"
 )
