@@ -1,4 +1,4 @@
-/* adoptions.c - a Replica that was left behind is served only if every byte is right. */
+/* adoptions.c - a leftover Replica is served only if every byte is right. */
 #include "board.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ enum { BYTES = EXTENT_BYTES + 3 * CHUNK_BYTES + 5 };
 static struct board *board;
 static char replica[512];
 
-/* leave_replica - what an earlier job leaves: the file and its digests. */
+/* leave_replica - the leftovers of an earlier job: the file and its digests. */
 static void leave_replica(void)
 {
     const uint64_t size = BYTES;
@@ -87,7 +87,7 @@ static void refuse(void (*spoil)(void), uint8_t kind)
     CHECK(board_names(board, "") == 0);
     CHECK(STATE_OF(board_state(board, 0)) == REPLICA_STAGING);
     CHECK(board->inodes->slots[0].ino == 0);
-    CHECK(board_run(board, 0, MONARCH_DEMAND).status == 0); /* and it can be copied */
+    CHECK(board_run(board, 0, MONARCH_DEMAND).status == 0); /* and a copy works */
     CHECK(board_replica_right(board, 0));
     board_free(board);
 }

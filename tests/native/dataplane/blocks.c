@@ -1,5 +1,5 @@
-/* blocks.c - large Files of which programs ask for Blocks: what has its bit is right, all of
- * it becomes READY in the end, and nothing is left of what cannot be staged. */
+/* blocks.c - large Files read by Block: a Block with its bit set is right, the whole
+ * File becomes READY in the end, and a File that cannot be staged leaves nothing. */
 #include "board.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ static bool is_present(uint32_t file, uint32_t block)
     return pages_there(presence_words(big.board->flags, file), all.first, all.count);
 }
 
-/* present - how many Blocks are present, each of them whole. */
+/* present - the number of Blocks present, each of them whole. */
 static uint32_t present(uint32_t file)
 {
     uint32_t sum = 0;
@@ -76,7 +76,7 @@ static void what_is_asked_for_comes_alone(void)
     large_end();
 }
 
-/* Not even those that the kernel has read ahead beside them. */
+/* Not even pages that the kernel has read ahead. */
 static void blocks_leave_no_pages_at_the_origin(void)
 {
     large_begin(FILES);
@@ -154,7 +154,7 @@ static void programs_and_fill_share_the_work(void)
     poll(NULL, 0, 50);
     struct monarch_tally t = large_until_idle();
     CHECK(t.staged_files == FILES && t.staged_bytes == FILES * LARGE_SIZE);
-    /* Where requests are slow, fill reads over Pages that are present. */
+    /* Where requests are slow, fill also reads Pages that are present. */
     CHECK(t.origin_read_bytes >= FILES * LARGE_SIZE);
     CHECK(t.origin_read_bytes <= FILES * LARGE_SIZE / 4 * 5);
     large_end();
@@ -165,8 +165,8 @@ static bool two_are_present(uint32_t file)
     return present(file) == 2;
 }
 
-/* Asked for once: a request that a thread has taken and not looked at yet would stage the File
- * again. */
+/* Requested once: a request that a thread has taken but not processed would stage the
+ * File again. */
 static void a_file_that_has_changed_is_staged_no_more(void)
 {
     char path[512];
@@ -183,7 +183,7 @@ static void a_file_that_has_changed_is_staged_no_more(void)
     large_end();
 }
 
-/* open_files - how many files of the origin this process has open. */
+/* open_files - the number of the origin's files that this process has open. */
 static uint32_t open_files(const char *path)
 {
     uint32_t found = 0;
@@ -216,7 +216,7 @@ static void a_file_that_is_written_to_is_staged_no_more(void)
     large_begin(FILES);
     read_range(0, blocks(0, 5, 2));
     atomic_store((_Atomic uint8_t *)&big.board->flags->written[0], MARKED_ALL);
-    struct monarch_completion done = large_failed(-ESTALE); /* and nobody has asked */
+    struct monarch_completion done = large_failed(-ESTALE); /* without a request */
     large_fail(&done);
     large_room_is_given_back();
     large_end();
@@ -238,7 +238,7 @@ static void what_python_gives_up_is_removed(void)
     CHECK(monarch_table_fail(big.table, &order, REASON_NONE, 1) == 1);
     large_until(is_hidden, 0);
     large_room_is_given_back();
-    read_range(0, blocks(0, 70, 1)); /* and it can begin again */
+    read_range(0, blocks(0, 70, 1)); /* and it can start again */
     CHECK(present(0) == 1);
     large_end();
 }
@@ -261,7 +261,7 @@ static void memory_that_is_needed_is_given_back(void)
 
 static atomic_bool hanging;
 
-/* hang - the origin does not give one Block, as long as it hangs. */
+/* hang - the origin does not return one Block while it hangs. */
 static ssize_t hang(int fd, void *buffer, size_t n, off_t at)
 {
     while (at == 5 * (off_t)BLOCK_BYTES && atomic_load(&hanging))
@@ -276,7 +276,7 @@ static bool is_stalled(uint32_t root)
     return health.stalled >> root & 1;
 }
 
-/* is_begun - from then on, who asks for all of it is heard: programs ask again until then. */
+/* is_begun - a request for the whole File now counts: programs repeat it until then. */
 static bool is_begun(uint32_t file)
 {
     return part_load(presence_part(big.board->flags, file)) != 0;
@@ -294,7 +294,7 @@ static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
     fault_pread = hang;
     ask(0, blocks(0, 5, 1));
     large_until(is_begun, 0);
-    board_ask(big.board, 1, 1); /* all of it: the rest comes, and this Transfer waits */
+    board_ask(big.board, 1, 1); /* all of it: the rest comes, this Transfer waits */
     large_until(is_stalled, 0);
     large_until(lacks_one, 0);
     atomic_store(&hanging, false);

@@ -35,7 +35,7 @@ void board_origin_path(const struct board *b, uint32_t file, char out[512])
     snprintf(out, 512, "%s/f%04u", b->origin, file);
 }
 
-/* board_resize - of a file that its owner may not write, whose mode stays. */
+/* board_resize - of a file that its owner may not write; its mode is kept. */
 void board_resize(const char *path, off_t bytes)
 {
     struct stat st;
@@ -147,7 +147,7 @@ static void fill_catalog(struct board *b)
     CHECK(index_finish(ix, index_bytes) == 0);
 }
 
-/* fill_presence - of the Files of more than one Extent; its bytes, where `flags` is NULL. */
+/* fill_presence - for Files of several Extents; without `flags` it returns the size. */
 static size_t fill_presence(const struct board *b, struct flags *flags, size_t start)
 {
     uint64_t count = 0, extents = 0, n = 0;
@@ -211,7 +211,7 @@ static void fill_digests(struct board *b)
     b->seals = shared_memory(total * sizeof(struct monarch_seal));
 }
 
-/* tell_late - a test that hangs says where. */
+/* tell_late - prints where a test hangs. */
 static void tell_late(int number)
 {
     static const char line[] = "the test takes too long here:\n";
@@ -222,7 +222,7 @@ static void tell_late(int number)
     _exit(1);
 }
 
-/* limit_time - of what comes until the next board, if the environment says so. */
+/* limit_time - limits the time until the next board, if the environment sets it. */
 static void limit_time(void)
 {
     const char *limit_s = getenv("TEST_LIMIT_S");
@@ -328,7 +328,7 @@ void board_start(struct board *b, uint32_t threads, uint32_t background_max)
     CHECK(monarch_engine_new(&segments, &b->options, &b->engine) == 0);
 }
 
-/* board_set_key - engines that are started from now on make seals; NULL: none. */
+/* board_set_key - later engines make seals with this key; NULL: none. */
 void board_set_key(struct board *b, const uint8_t *key)
 {
     b->options.seal_key = key;
@@ -342,7 +342,7 @@ void board_stop(struct board *b)
     if (b->engine)
         CHECK(monarch_engine_free(b->engine, PATIENCE_MS) == 0);
     b->engine = NULL;
-    CHECK(memcmp(b->flags->seg.magic, "MONARCH", 8) == 0); /* nothing lies over it */
+    CHECK(memcmp(b->flags->seg.magic, "MONARCH", 8) == 0); /* not overwritten */
 }
 
 /* board_state - without generation and confirmation. */
@@ -380,7 +380,7 @@ bool board_replica_right(const struct board *b, uint32_t file)
            st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec == e->mtime_ns;
 }
 
-/* board_names - how many names in the Tier end like this. */
+/* board_names - the number of names in the Tier with this suffix. */
 unsigned board_names(const struct board *b, const char *suffix)
 {
     unsigned n = 0;
@@ -428,8 +428,8 @@ struct monarch_completion board_run(struct board *b, uint32_t file, uint8_t kind
     return board_wait(b);
 }
 
-/* board_ask - what a program does: fills a slot and calls a thread that is idle, or else
- * the one that listens. */
+/* board_ask - acts as a program: fills a slot and wakes an idle thread, or else the
+ * listening one. */
 void board_ask(struct board *b, uint32_t slot, uint64_t value)
 {
     uint32_t *called = &b->requests->called, *bell = &b->requests->bell;
@@ -441,7 +441,7 @@ void board_ask(struct board *b, uint32_t slot, uint64_t value)
     syscall(SYS_futex, bell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* board_wait_idle - until so many threads wait for work. */
+/* board_wait_idle - waits until so many threads wait for work. */
 void board_wait_idle(struct board *b, uint32_t threads)
 {
     uint32_t idle = 0;
@@ -451,7 +451,7 @@ void board_wait_idle(struct board *b, uint32_t threads)
         idle = b->engine->transfers.idle;
         pthread_mutex_unlock(&b->engine->transfers.lock);
     }
-    poll(NULL, 0, 1); /* the last of them may just begin to sleep */
+    poll(NULL, 0, 1); /* the last of them may just be going to sleep */
 }
 
 uint32_t board_asked(struct board *b, uint32_t *files, uint32_t max, int patience_ms)

@@ -15,7 +15,7 @@
 
 enum { FILES_MAX = 5120, PASS = 0, SKIP = 77 };
 
-/* CHECK - ends the test with a line that says what does not hold. */
+/* CHECK - ends the test with a line that prints the failed condition. */
 #define CHECK(condition)                                                     \
     do {                                                                     \
         if (!(condition)) {                                                  \
@@ -38,23 +38,23 @@ struct board {
     struct monarch_seal *seals;
     struct monarch_options options;
     struct engine *engine;
-    uint64_t recency; /* where flags->recency may point before the engine starts */
+    uint64_t recency; /* possible target of flags->recency before the engine starts */
 };
 
 extern const uint8_t board_key[SEAL_KEY_BYTES];
 
-/* With TEST_SEALED in the environment engines make seals, where it is `only`, then no
- * checksums. A board lives in memory that children share. Files are f0000, f0001 ... */
+/* With TEST_SEALED in the environment engines make seals; with `only` they make no
+ * checksums. Children share the memory of a board. Files are f0000, f0001 ... */
 struct board *board_new(uint32_t files, const uint64_t *sizes);
 struct board *board_new_equal(uint32_t files, uint64_t size);
 void board_free(struct board *b);
 void board_start(struct board *b, uint32_t threads, uint32_t background_max);
 void board_stop(struct board *b);
-/* board_table - for its engine, a table of one Tier that is to keep all Files, of so many
- * Extents each. */
+/* board_table - for its engine, a table of one Tier that is to hold all Files, of so
+ * many Extents each. */
 struct table *board_table(struct board *b, uint32_t extents, uint64_t large_bytes,
                           uint64_t tier_bytes);
-void board_set_key(struct board *b, const uint8_t *key); /* of engines to come */
+void board_set_key(struct board *b, const uint8_t *key); /* of later engines */
 
 void board_origin_path(const struct board *b, uint32_t file, char out[512]);
 void board_replica_path(const struct board *b, uint32_t file, char out[512]);
@@ -64,7 +64,7 @@ void board_write_origin(const struct board *b, uint32_t file);
 void board_recatalog(struct board *b, uint32_t file);
 uint32_t board_state(const struct board *b, uint32_t file);
 void board_set_state(struct board *b, uint32_t file, uint32_t word);
-/* Pages of the origin's file that are in memory; forgetting works on disks alone. */
+/* Pages of the origin's file in memory; dropping them works on disks only. */
 size_t board_cached_pages(const struct board *b, uint32_t file);
 bool board_forget_pages(const struct board *b, uint32_t file);
 bool board_replica_right(const struct board *b, uint32_t file);

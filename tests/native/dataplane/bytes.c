@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Only one thread has these bytes. Watched one by one, they would take most of the time of
- * a program that is built to find data races; the calls that carry them are watched. */
+/* Only one thread has these bytes. Watching each would take most of the time of a build
+ * that finds data races; the calls that transfer them are watched. */
 #define UNWATCHED __attribute__((no_sanitize("thread")))
 
 UNWATCHED static uint8_t pattern(uint32_t file, uint64_t offset)
@@ -20,7 +20,7 @@ UNWATCHED static void fill(uint32_t file, uint64_t at, uint8_t *bytes, size_t n)
         bytes[i] = pattern(file, at + i);
 }
 
-/* bytes_right - some bytes are those of a File from a place on. */
+/* bytes_right - some bytes are those of a File from an offset on. */
 UNWATCHED bool bytes_right(uint32_t file, uint64_t at, const uint8_t *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -29,7 +29,7 @@ UNWATCHED bool bytes_right(uint32_t file, uint64_t at, const uint8_t *bytes, siz
     return true;
 }
 
-/* board_write_origin - makes a File of the size that the board has for it. */
+/* board_write_origin - creates a File with its size in the board. */
 void board_write_origin(const struct board *b, uint32_t file)
 {
     char path[512];
@@ -47,7 +47,7 @@ void board_write_origin(const struct board *b, uint32_t file)
     close(fd);
 }
 
-/* board_cached_pages - how many pages of a File's origin are in memory. */
+/* board_cached_pages - the number of pages of a File's origin in memory. */
 size_t board_cached_pages(const struct board *b, uint32_t file)
 {
     char path[512];

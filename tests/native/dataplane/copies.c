@@ -25,7 +25,7 @@ static const uint64_t sizes[] = {
 };
 enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* expect_digests - computed a second time, from the Replica. */
+/* expect_digests - computed again, from the Replica. */
 static void expect_digests(const struct board *b, uint32_t file)
 {
     char path[512];
@@ -143,7 +143,7 @@ static void what_others_map_stays_and_is_right(void)
     board_free(b);
 }
 
-/* Also pages that the program will look at later. */
+/* Including pages that the program will read later. */
 static void what_programs_map_stays_all(void)
 {
     struct board *b = board_new_equal(1, PAGED_BYTES);

@@ -1,6 +1,6 @@
-/* evictions.c - an engine whose Tier has room for a part of the Files, and lets those that
- * were used longest ago leave: programs get the right bytes of all, and the Tier never
- * takes more than its room. */
+/* evictions.c - an engine whose Tier holds only a part of the Files, and evicts the
+ * least recently used: programs get the right bytes of all, and the Tier never exceeds
+ * its space. */
 #include "board.h"
 
 #include <fcntl.h>
@@ -141,7 +141,7 @@ static void programs_get_all_files_of_a_tier_that_holds_a_part(void)
     CHECK(account().evicted_files > FILES);
     uint64_t until = clock_ns() + PATIENCE_S * SECOND_NS;
     while (account().reserved || account().used != ready_bytes()) {
-        CHECK(clock_ns() < until); /* what programs have closed gives its room back */
+        CHECK(clock_ns() < until); /* files that programs closed free their space */
         poll(NULL, 0, 5);
     }
     end();

@@ -1,4 +1,4 @@
-/* fault.c - system calls of the engine that a test takes over. */
+/* fault.c - system calls of the engine that a test replaces. */
 #include "fault.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t at)
     return hook ? hook(fd, bytes, n, at) : __real_pwrite(fd, bytes, n, at);
 }
 
-/* Like libc's, it takes six arguments, however many there are. */
+/* Like libc's, it takes six arguments, whatever their real number. */
 __attribute__((no_sanitize("address"))) long __wrap_syscall(long number, ...)
 {
     long a[6];

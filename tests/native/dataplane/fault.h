@@ -1,4 +1,4 @@
-/* fault.h - system calls of the engine that a test takes over (linked with --wrap). */
+/* fault.h - system calls of the engine that a test replaces (linked with --wrap). */
 #ifndef TEST_FAULT_H
 #define TEST_FAULT_H
 
@@ -14,7 +14,7 @@ extern ssize_t (*_Atomic fault_pwrite)(int fd, const void *bytes, size_t n, off_
 extern int (*_Atomic fault_rename)(void); /* 0: the real call, else errno */
 extern int (*_Atomic fault_statx)(unsigned flags, unsigned mask, void *out); /* errno */
 extern int fault_unnamed;      /* errno of every O_TMPFILE, 0: the real call */
-extern int fault_itself;       /* errno of every link of a descriptor itself */
+extern int fault_itself;       /* errno of every link by descriptor */
 extern _Atomic int fault_link; /* errno of every link */
 
 /* fault_none_slow - the rates of the origins are known: each read is one of a whole chunk. */

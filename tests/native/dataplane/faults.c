@@ -1,5 +1,5 @@
-/* faults.c - whatever the Tier or a system call does, nothing half-written is published
- * and no file is left. */
+/* faults.c - whatever the Tier or a system call does, no partial file is published or
+ * left behind. */
 #include "board.h"
 #include "fault.h"
 
@@ -196,7 +196,7 @@ static void a_taken_name_is_reported(int rename_errno)
     expect_status(board_run(board, 0, MONARCH_DEMAND), -EEXIST, MONARCH_STEP_PUBLISH);
     CHECK(board_names(board, "") == 1 && unlink(replica) == 0);
     for (uint64_t i = 0; i < board->inodes->slot_count; i++)
-        CHECK(board->inodes->slots[i].ino <= 1); /* nothing known of a failed copy */
+        CHECK(board->inodes->slots[i].ino <= 1); /* no trace of a failed copy */
     still_works();
 }
 
@@ -322,7 +322,7 @@ int main(void)
 {
     a_running_copy_has_no_name();
     try_all();
-    fault_itself = ENOENT; /* as older kernels answer who is not root */
+    fault_itself = ENOENT; /* as older kernels answer unprivileged processes */
     a_running_copy_has_no_name();
     try_all();
     fault_unnamed = EOPNOTSUPP; /* as older and network file systems answer */

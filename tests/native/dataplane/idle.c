@@ -1,5 +1,5 @@
-/* idle.c - pieces that are compressed by idle processors: they are what a coder makes of them, and
- * nobody waits who needs them at once. */
+/* idle.c - pieces that idle processors compress equal the output of a coder, and a
+ * caller in a hurry never waits for them. */
 #include "board.h"
 
 #include <dirent.h>
@@ -51,13 +51,13 @@ static bool always(void *of)
     return true;
 }
 
-/* now_and_then - true at every third question. */
+/* now_and_then - true for every third call. */
 static bool now_and_then(void *of)
 {
     return atomic_fetch_add((atomic_int *)of, 1) % 3 == 2;
 }
 
-/* pack - true: the piece was compressed elsewhere, and is what is expected. */
+/* pack - true: the piece was compressed elsewhere, and is right. */
 static bool pack(struct coder **coder, bool (*hurries)(void *), void *of)
 {
     const struct idle_piece piece = {plain, sizeof(plain),
@@ -116,7 +116,7 @@ static void a_piece_that_is_needed_at_once_is_not_waited_for(void)
             coder = coder_of(SLOW_LEVEL);
     }
     CHECK(elsewhere < 8);
-    CHECK(pack(&coder, never, NULL)); /* those that were abandoned are out of the way */
+    CHECK(pack(&coder, never, NULL)); /* the abandoned pieces are done */
     monarch_coder_free(coder);
 }
 

@@ -1,5 +1,5 @@
-/* killed.c - killed at any moment, an engine leaves whole Replicas and nothing that could
- * be taken for one.  killed TRIALS SEED */
+/* killed.c - killed at any moment, an engine leaves whole Replicas and nothing that
+ * could be mistaken for one.  killed TRIALS SEED */
 #include "board.h"
 #include "fault.h"
 
@@ -12,7 +12,7 @@ enum { FILES = 24, BYTES = CHUNK_BYTES + 4097 };
 
 static struct board *board;
 
-/* copy_until_killed - the agent; says when its threads are about to run. */
+/* copy_until_killed - the agent; reports when its threads are about to run. */
 static void copy_until_killed(int ready)
 {
     for (uint32_t i = 0; i < FILES; i++)
@@ -34,7 +34,7 @@ static void expect_whole(unsigned *ready)
         char path[512];
         bool right = board_replica_right(board, i);
         board_replica_path(board, i, path);
-        CHECK(right || access(path, F_OK) != 0); /* the name is there: it is whole */
+        CHECK(right || access(path, F_OK) != 0); /* if it exists, it is whole */
         whole += right;
         if (STATE_OF(board_state(board, i)) == REPLICA_READY) {
             CHECK(right);
@@ -67,7 +67,7 @@ static unsigned trial(unsigned delay_us)
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
     close(ends[0]);
     close(ends[1]);
-    board->engine = NULL; /* it was the child's */
+    board->engine = NULL; /* it belonged to the child */
     expect_whole(&ready);
     empty_tier();
     return ready;

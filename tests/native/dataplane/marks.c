@@ -1,4 +1,4 @@
-/* marks.c - a mark ends what is under way of its File, and a fetch is of one Replica. */
+/* marks.c - a mark ends the Transfers of its File, and a fetch is of one Replica. */
 #include "peer.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ static const uint64_t sizes[FILES] = {3ull * EXTENT_BYTES, 5000};
 static struct pair pair;
 static int reads;
 
-/* mark - as a program does, or an agent that another node has told. */
+/* mark - as a program does, or an agent after a message from another node. */
 static void mark(uint8_t *byte)
 {
     __atomic_store_n(byte, 1, __ATOMIC_RELEASE);
@@ -24,7 +24,7 @@ static void begin(void)
     pair_new(&pair, FILES, sizes);
 }
 
-/* ---- one who fetches, played by the test ------------------------------------------ */
+/* ---- a fetching node, played by the test ----------------------------------------- */
 
 static void ask(int fd, uint32_t extent)
 {
@@ -32,9 +32,9 @@ static void ask(int fd, uint32_t extent)
     CHECK(send(fd, &f, sizeof(f), 0) == sizeof(f));
 }
 
-static uint64_t replica; /* that the last answer names */
+static uint64_t replica; /* named by the last answer */
 
-/* answered - asks for an Extent; the status of the answer, whose bytes go to `bytes`. */
+/* answered - requests an Extent; returns the status of the answer, stores its bytes. */
 static int answered(int fd, uint32_t extent, uint8_t *bytes)
 {
     struct frame_reply head = {.status = -EINPROGRESS};
@@ -48,8 +48,8 @@ static int answered(int fd, uint32_t extent, uint8_t *bytes)
     return head.status;
 }
 
-/* replace - the owner evicts a Replica and copies the File again, which is another one
- * by then, although nothing shows it: a store through a mapping shows late. */
+/* replace - the owner evicts a Replica and copies the File again; the new one differs,
+ * although nothing shows it: a store through a mapping shows late. */
 static void replace(uint8_t fill)
 {
     char path[512];
@@ -106,9 +106,9 @@ static void nothing_more_is_given_of_a_marked_file(bool whole_root)
     pair_free(&pair);
 }
 
-/* ---- one who gives, played by the test -------------------------------------------- */
+/* ---- a sending node, played by the test ------------------------------------------ */
 
-struct fetching { /* of LARGE, from a peer that has given its first Extent */
+struct fetching { /* of LARGE, from a peer that has sent its first Extent */
     struct ends ends;
     struct frame_reply next; /* the head of the second one */
 };
@@ -139,7 +139,7 @@ static struct fetching begin_fetch(void)
     return f;
 }
 
-/* end_fetch - it ends when the head of the second Extent has come, before its bytes do. */
+/* end_fetch - it ends after the head of the second Extent, before its bytes arrive. */
 static void end_fetch(struct fetching *f, int status, uint8_t step)
 {
     CHECK(send(f->ends.serves, &f->next, sizeof(f->next), 0) == sizeof(f->next));

@@ -1,4 +1,4 @@
-/* must_fail.c - has one fault of each kind, to prove that the sanitizers see them.
+/* must_fail.c - contains one fault of each kind, to prove that the sanitizers see them.
  *
  *   must_fail race | overflow
  */
@@ -24,7 +24,7 @@ int main(int argc, char **argv)
         pthread_join(other, NULL);
         return 0;
     }
-    int length = 14 + argc; /* not known when it is compiled: only ASan can tell */
+    int length = 14 + argc; /* unknown at compile time: only ASan can find it */
     char *bytes = malloc((size_t)length);
     for (int i = 0; bytes && i <= length; i++)
         bytes[i] = (char)argc;

@@ -1,4 +1,4 @@
-/* nodes.c - two nodes that share one large File, and a peer that the test plays. */
+/* nodes.c - two nodes that share one large File, and a peer played by the test. */
 #include "nodes.h"
 
 #include <errno.h>
@@ -90,14 +90,14 @@ void nodes_begin_large_for_asker(struct nodes *n)
     begin(n, OWNER, NO_SOURCE);
 }
 
-/* nodes_begin_large_for_owner - the same of the asker. */
+/* nodes_begin_large_for_owner - the asker has another cold_open.wait_max. */
 void nodes_begin_large_for_owner(struct nodes *n)
 {
     n->asker.waits = true;
     begin(n, OWNER, NO_SOURCE);
 }
 
-/* nodes_connect - the asker can ask the owner from now on. */
+/* nodes_connect - from now on the asker can send requests to the owner. */
 void nodes_connect(struct nodes *n)
 {
     struct ends ends = ends_local();
@@ -112,7 +112,7 @@ static bool is_busy(struct node *node)
     return t.in_flight > 0;
 }
 
-/* nodes_until_counted - what has ended is counted a moment later. */
+/* nodes_until_counted - ended Transfers are counted a moment later. */
 void nodes_until_counted(struct nodes *n)
 {
     uint64_t limit = clock_ns() + PATIENCE_NS_MAX * SECOND_NS;
@@ -122,7 +122,7 @@ void nodes_until_counted(struct nodes *n)
     } while (is_busy(&n->owner) || is_busy(&n->asker));
 }
 
-/* nodes_settle - and what still runs ends: the counts are whole. */
+/* nodes_settle - waits for running Transfers, too: the counts are whole. */
 void nodes_settle(struct nodes *n)
 {
     nodes_until_counted(n);
@@ -130,7 +130,7 @@ void nodes_settle(struct nodes *n)
     node_stop(&n->owner);
 }
 
-/* node_stop - its table and its board stay. */
+/* node_stop - keeps its table and its board. */
 void node_stop(struct node *node)
 {
     if (node->receiver)
@@ -142,7 +142,7 @@ void node_stop(struct node *node)
     board_stop(node->board);
 }
 
-/* node_offer - starts the owner anew, as a job that finds the Replica of an earlier one. */
+/* node_offer - restarts the owner, as a job that finds an earlier job's Replica. */
 void node_offer(struct node *owner)
 {
     struct inodes *known = owner->board->inodes;
@@ -162,7 +162,7 @@ void nodes_end(struct nodes *n)
         bool ready = node_ready(all[i]);
         node_stop(all[i]);
         CHECK(board_names(all[i]->board, "") ==
-              ready); /* what is not whole is removed */
+              ready); /* an incomplete file is removed */
         board_free(all[i]->board);
         monarch_table_free(all[i]->table);
     }
@@ -190,9 +190,9 @@ struct monarch_traffic node_served(struct node *node, uint32_t peer)
     return all[peer];
 }
 
-/* ---- what programs read -------------------------------------------------------------- */
+/* ---- reads of programs ----------------------------------------------------------- */
 
-/* pages_of_blocks - how many Pages some Blocks have. */
+/* pages_of_blocks - the number of Pages in some Blocks. */
 static uint32_t pages_of_blocks(uint32_t first, uint32_t count)
 {
     uint32_t left = pages_of(LARGE_BYTES) - first * BLOCK_PAGES;
@@ -290,7 +290,7 @@ bool nodes_none_failed(struct nodes *n)
 
 /* ---- the peer that the test plays ------------------------------------------------------ */
 
-/* ends_patient - whose end of the test does not wait for ever. */
+/* ends_patient - the test's end of it has a time-out. */
 static struct ends ends_patient(void)
 {
     const struct timeval patience = {.tv_sec = PATIENCE_NS_MAX};
@@ -317,7 +317,7 @@ struct frame_request played_take(int fd)
     return f;
 }
 
-/* seal - as a node of the job does, where the nodes make seals. */
+/* seal - acts as a node of the job, where the nodes make seals. */
 static void seal(struct nodes *n, struct blocks_reply *a, uint32_t blocks)
 {
     const struct range_name name = {a->head.file, a->head.first, a->head.size, blocks};
@@ -349,7 +349,7 @@ struct blocks_reply played_right(struct nodes *n, const struct frame_request *as
     return a;
 }
 
-/* played_give - the asker may close the connection before it has read all. */
+/* played_give - the asker may close the connection before it has read everything. */
 void played_give(int fd, struct blocks_reply *reply)
 {
     if (send(fd, &reply->head, sizeof(reply->head), MSG_NOSIGNAL) > 0)

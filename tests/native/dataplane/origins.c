@@ -1,4 +1,4 @@
-/* origins.c - a File that is not, or no longer, what the Catalog says is never staged. */
+/* origins.c - a File that differs, or now differs, from the Catalog is never staged. */
 #include "board.h"
 #include "fault.h"
 
@@ -53,7 +53,7 @@ static void replace(void)
 
 static void change_mode(void)
 {
-    CHECK(chmod(origin, 0640) == 0); /* only the ctime tells */
+    CHECK(chmod(origin, 0640) == 0); /* only the ctime changes */
 }
 
 static void announce(void)
@@ -147,7 +147,7 @@ static void growth_that_only_the_read_shows(void)
     expect_nothing_staged(done, -ESTALE);
 }
 
-/* ---- how the origin is asked ---------------------------------------------------- */
+/* ---- requests to the origin ----------------------------------------------------- */
 
 enum { SMALL = 1000 };
 
@@ -157,8 +157,8 @@ static ssize_t count_reads(int fd, void *buffer, size_t n)
     return __real_read(fd, buffer, n);
 }
 
-/* a_small_file_is_read_once - the read that does not get the byte beyond its end is the
- * one that gets its bytes. */
+/* a_small_file_is_read_once - the read that does not get the byte beyond its end also
+ * returns its bytes. */
 static void a_small_file_is_read_once(void)
 {
     const uint64_t size = SMALL;
@@ -187,7 +187,7 @@ static int answer(unsigned flags, unsigned mask, void *out)
     return refusal;
 }
 
-/* copied - copies a File whose times the origin and the Catalog tell as these. */
+/* copied - copies a File with these times at the origin and in the Catalog. */
 static struct monarch_completion copied(time_t mtime_s, time_t ctime_s)
 {
     open_board(NULL);
@@ -202,11 +202,11 @@ static struct monarch_completion copied(time_t mtime_s, time_t ctime_s)
     fault_statx = answer;
     struct monarch_completion done = board_run(board, 0, MONARCH_DEMAND);
     fault_statx = NULL;
-    CHECK(asked == 2 && forces == forced); /* before and after, which alone proves it */
+    CHECK(asked == 2 && forces == forced); /* before and after; only after proves it */
     return done;
 }
 
-/* only_recent_files_are_asked_of_the_server - what the client knows of the others is
+/* only_recent_files_are_asked_of_the_server - the client's cached data of the others is
  * older than the copy, and right. */
 static void only_recent_files_are_asked_of_the_server(void)
 {
@@ -225,7 +225,7 @@ static void only_recent_files_are_asked_of_the_server(void)
     }
 }
 
-/* where_statx_is_not_known_fstat_decides - its times are those of now. */
+/* where_statx_is_not_known_fstat_decides - its times are the current ones. */
 static void where_statx_is_not_known_fstat_decides(void)
 {
     const int unknown[] = {ENOSYS, EPERM};

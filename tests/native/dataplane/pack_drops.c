@@ -1,5 +1,5 @@
-/* pack_drops.c - segments that leave, and room that others hold, while a frame is written or
- * decoded: no Transfer fails by it, and no File is refused for good. */
+/* pack_drops.c - dropped segments, and space reserved by others, while a frame is
+ * written or decoded: no Transfer fails by this, and no File is refused for ever. */
 #include <poll.h>
 
 #include "dataplane/media/codec.h"
@@ -8,13 +8,13 @@
 
 static void fill_one(uint32_t file)
 {
-    static uint32_t listed[FILES]; /* as long as fill reads it */
+    static uint32_t listed[FILES]; /* must live while fill reads it */
     listed[file] = file;
     monarch_engine_fill(board->engine, &(struct monarch_fill){.to_read = &listed[file],
                                                               .read_count = 1});
 }
 
-/* ---- segments that are dropped ---------------------------------------------------------- */
+/* ---- dropped segments ------------------------------------------------------------ */
 
 static void drop_all(void)
 {
@@ -78,11 +78,11 @@ static void frame_that_goes_while_it_is_decoded_is_no_error(void)
     end_job();
 }
 
-/* ---- room that a frame under way holds --------------------------------------------------- */
+/* ---- space of a frame in flight -------------------------------------------------- */
 
 static atomic_bool holds, release_read;
 
-/* held_read - the first read of a File, by fill, lasts until it is let go. */
+/* held_read - the first read of a File, by fill, blocks until it is released. */
 static ssize_t held_read(int fd, void *buffer, size_t n)
 {
     if (n >= SIZE && !atomic_exchange(&holds, true))
@@ -91,8 +91,8 @@ static ssize_t held_read(int fd, void *buffer, size_t n)
     return __real_read(fd, buffer, n);
 }
 
-/* begin_crowded - the frame of a File is under way, and holds twice what it will take: there
- * is no room for another one meanwhile. */
+/* begin_crowded - the frame of a File is in flight, and reserves twice its final size:
+ * no other one fits meanwhile. */
 static void begin_crowded(void)
 {
     begin_job(140000);
@@ -120,11 +120,11 @@ static void file_that_a_program_waited_for_gets_room_when_a_frame_takes_less(voi
     begin_crowded();
     open_one(1);
     CHECK(served == 1 && tally_now().packed_files == 0);
-    poll(NULL, 0, 200); /* its packing is tried meanwhile */
+    poll(NULL, 0, 200); /* its packing is attempted meanwhile */
     end_crowded(2);
 }
 
-/* pass_over - fill comes to a File that has no room. */
+/* pass_over - fill reaches a File that does not fit. */
 static void pass_over(uint32_t file)
 {
     uint64_t left[2] = {1};
@@ -159,7 +159,7 @@ static void room_that_is_reserved_for_long_is_not_waited_for(void)
 {
     begin_job(140000);
     monarch_table_pack(table, TIER, 512, 0);
-    table->accounts[TIER].reserved += 80000; /* by what is no frame */
+    table->accounts[TIER].reserved += 80000; /* not by a frame */
     monarch_engine_demand(board->engine, 1, MONARCH_ASKED);
     for (int i = 0; i < 3000 && !STATE_REASON(board_state(board, 1)); i++)
         poll(NULL, 0, 1);

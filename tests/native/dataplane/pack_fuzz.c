@@ -1,5 +1,5 @@
-/* pack_fuzz.c - libFuzzer's door to the readers of frames and of indexes: whatever stands in a
- * pack file, nothing is read or written outside of it and of the File's own bytes. */
+/* pack_fuzz.c - libFuzzer's entry to the readers of frames and indexes: whatever a pack
+ * file contains, nothing is read or written outside of it and of the File's bytes. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ static struct coder *coder_for(const struct frame_head *head)
     return *place;
 }
 
-/* decode - as repacking.c does: piece by piece, into a buffer of just the plain bytes. */
+/* decode - as repacking.c does: piece by piece, into a buffer of the plain size. */
 static void decode(const struct frame_head *head, const uint32_t *lengths,
                    const uint8_t *at)
 {
@@ -43,7 +43,7 @@ static void decode(const struct frame_head *head, const uint32_t *lengths,
     }
 }
 
-/* check_index - what is accepted names each byte of the frames once at most. */
+/* check_index - an accepted index names each byte of the frames at most once. */
 static void check_index(int fd, uint64_t most)
 {
     struct monarch_pack_entry found[ENTRIES_MAX];
@@ -57,8 +57,8 @@ static void check_index(int fd, uint64_t most)
     }
 }
 
-/* read_index - first as it is, then as entries with a right checksum behind some frames, so
- * that the fuzzer comes as far as to what they say. */
+/* read_index - first unchanged, then as entries with a right checksum behind some
+ * frames, so that the fuzzer reaches the checks of the entries. */
 static void read_index(const uint8_t *bytes, size_t n)
 {
     struct monarch_pack_entry entries[ENTRIES_MAX];
@@ -90,8 +90,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (n < sizeof(head))
         return 0;
     memcpy(&head, bytes, sizeof(head));
-    /* Codec, size and name are those of the Tier and the File; here the frame tells which
-     * of them it is for, so that the fuzzer finds all. */
+    /* Codec, size and name are those of the Tier and the File; here the frame chooses
+     * one, so that the fuzzer finds all. */
     head.method %= METHODS;
     head.shuffle = head.shuffle % SHUFFLE_MAX + 1;
     expected = head;

@@ -47,7 +47,7 @@ void end_job(void)
     board_free(board);
 }
 
-/* read_pool - what a program finds that opens the Replica; false: it is not there now. */
+/* read_pool - reads the Replica as a program does; false: it is not there now. */
 static bool read_pool(uint32_t file)
 {
     static _Thread_local uint8_t bytes[LARGE + 1];
@@ -70,7 +70,7 @@ static _Atomic uint32_t *waiters(uint32_t file)
     return (_Atomic uint32_t *)&board->requests->waiters[file % WAITER_COUNTS];
 }
 
-/* open_one - as the Shim does: asks, waits, opens. */
+/* open_one - as the Shim does: requests, waits, opens. */
 void open_one(uint32_t file)
 {
     bool got = false;
@@ -114,7 +114,7 @@ void await_packed(void)
         monarch_engine_fill_left(board->engine, left);
         if (left[0] || left[1] || tally_now().again == again)
             continue;
-        again = tally_now().again; /* as the stager does for Files that were refused */
+        again = tally_now().again; /* as the stager does for refused Files */
         fill_all(files);
     }
 }

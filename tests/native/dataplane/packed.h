@@ -26,7 +26,7 @@ extern atomic_uint served, asked_in_vain; /* opens */
 void begin_job_with(const uint64_t *sizes, uint64_t tier_bytes);
 void begin_job(uint64_t tier_bytes);
 void end_job(void);
-void open_one(uint32_t file); /* as the Shim does: asks, waits, opens */
+void open_one(uint32_t file); /* as the Shim does: requests, waits, opens */
 void fill_all(uint32_t *files);
 void await_packed(void);
 struct monarch_tally tally_now(void);

@@ -1,5 +1,5 @@
-/* packs.c - threads that fill, open, evict and spoil packed Files at the same time: what a
- * program finds in the Pool is always right. */
+/* packs.c - threads that fill, open, evict and spoil packed Files at the same time:
+ * programs always find the right bytes in the Pool. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -34,7 +34,7 @@ static void read_all(void)
 
 static atomic_bool stop_watching;
 
-/* hurried_now - how many Extents are packed as fast as they can be. */
+/* hurried_now - the number of Extents packed at full speed. */
 static uint32_t hurried_now(void)
 {
     struct transfers *ts = &board->engine->transfers;
@@ -46,7 +46,7 @@ static uint32_t hurried_now(void)
     return found;
 }
 
-/* watch_hurry - finds the most of them at once. */
+/* watch_hurry - records the maximum of them. */
 static void *watch_hurry(void *most)
 {
     while (!atomic_load(&stop_watching)) {
@@ -57,7 +57,7 @@ static void *watch_hurry(void *most)
     return NULL;
 }
 
-/* seem - packing a byte seems to take so long, and reading one from the origin. */
+/* seem - sets the apparent time to pack a byte, and to read one from the origin. */
 static void seem(uint64_t pack_ns, uint64_t origin_ns)
 {
     struct table *t = table;
@@ -72,7 +72,7 @@ static void readers_beside_fill_find_right_bytes(void)
 {
     uint32_t files[FILES];
     begin_job(64 << 20);
-    seem(1, LONG_NS); /* a slow machine would leave Files to a later fill */
+    seem(1, LONG_NS); /* else a slow machine leaves Files to a later fill */
     served = asked_in_vain = 0;
     fill_all(files);
     read_all();
@@ -84,8 +84,8 @@ static void readers_beside_fill_find_right_bytes(void)
     end_job();
 }
 
-/* most_in_a_hurry - returns that number for a job whose programs open more Files than the Pool
- * has room for. */
+/* most_in_a_hurry - returns that maximum for a job whose programs open more Files than
+ * the Pool holds. */
 static uint32_t most_in_a_hurry(uint64_t pack_ns, uint64_t origin_ns)
 {
     uint32_t most = 0;
@@ -118,21 +118,21 @@ static ssize_t slow_pwrite(int fd, const void *bytes, size_t n, off_t at)
 static void few_threads_pack_in_a_hurry_what_would_be_read_again(void)
 {
     uint32_t most = 0;
-    fault_pwrite = slow_pwrite; /* so that the thread that watches sees it */
+    fault_pwrite = slow_pwrite; /* so that the watching thread sees it */
     for (int i = 0; i < HURRIES && !most; i++)
         most = most_in_a_hurry(1, LONG_NS);
     fault_pwrite = NULL;
     CHECK(most > 0);
 }
 
-/* Programs read the others from the origin, and fill looks at them again. */
+/* Programs read the others from the origin, and fill tries them again. */
 static void files_that_wait_to_be_packed_take_half_of_the_pool(void)
 {
     const uint32_t kind = MONARCH_ASKED | MONARCH_AWAITED;
     struct monarch_order orders[POOL_FILES];
     uint32_t begun = 0;
     begin_job(64 << 20);
-    CHECK(table_packing_pays(table)); /* as far as is known */
+    CHECK(table_packing_pays(table)); /* as far as known */
     seem(LONG_NS, 1);
     while (begun < POOL_FILES &&
            monarch_table_begin(table, begun, kind, &orders[begun]) == VERDICT_BEGUN)
@@ -164,7 +164,7 @@ static void memory_may_be_taken_back_at_any_moment(void)
 /* ---- frames that move ------------------------------------------------------------------ */
 
 static atomic_bool stopping;
-static atomic_uint gone; /* Files below this one are written */
+static atomic_uint gone; /* Files below this number are written */
 
 static void *reader_until_stop(void *seed)
 {
@@ -177,8 +177,8 @@ static void *reader_until_stop(void *seed)
     return NULL;
 }
 
-/* write_third - marks a third of the rest written: so much of a segment is dead then that
- * what is left of it moves into another one. */
+/* write_third - marks a third of the rest written: so much of a segment is then dead
+ * that the remaining frames move into another one. */
 static void write_third(void)
 {
     uint32_t from = gone, to = from + (FILES - from) / 3 + 1;
@@ -194,8 +194,8 @@ static void await_moved(uint64_t segments)
     CHECK(tally_now().compacted_segments >= segments);
 }
 
-/* move_frames - rounds of compaction beside readers; with `drops` segments go beside them,
- * too. */
+/* move_frames - rounds of compaction beside readers; with `drops` segments are dropped
+ * at the same time. */
 static void move_frames(bool drops)
 {
     uint32_t files[FILES];
@@ -241,8 +241,8 @@ static void segments_may_go_while_frames_move(void)
 static struct { /* the frame that is being moved */
     int fd;
     off_t at;
-    size_t n, least; /* its bytes; what it has at least */
-    off_t behind;    /* its place moves when bytes behind so many are read */
+    size_t n, least; /* its bytes; its minimum size */
+    off_t behind;    /* its offset moves when so many bytes have been read */
 } held;
 static enum { MOVES_NOTHING, READ_TO_MOVE, READ_TO_DECODE, DECODED } _Atomic phase;
 
@@ -260,7 +260,7 @@ static bool is_compaction(void)
     return strcmp(name, "compaction") == 0;
 }
 
-/* is_hole - there are zeros where the middle of a frame was. */
+/* is_hole - the middle of a frame contains zeros. */
 static bool is_hole(const uint8_t *bytes, size_t n)
 {
     static const uint8_t zeros[1024];
@@ -268,7 +268,7 @@ static bool is_hole(const uint8_t *bytes, size_t n)
     return memcmp(bytes + n / 2, zeros, sizeof(zeros)) == 0;
 }
 
-/* decode_while_it_moves - the head of the frame was read; now its place is given back. */
+/* decode_while_it_moves - the head of the frame was read; now its space is freed. */
 static ssize_t decode_while_it_moves(int fd, void *buffer, size_t n, off_t at)
 {
     uint64_t before = tally_now().compacted_bytes;
@@ -306,8 +306,8 @@ static uint32_t held_file(void)
     return FILES;
 }
 
-/* open_while_it_moves - a frame of so many bytes at least, of which `behind` are decoded when
- * it moves. */
+/* open_while_it_moves - a frame of at least so many bytes, of which `behind` are
+ * decoded when it moves. */
 static void open_while_it_moves(const uint64_t *sizes, size_t least, off_t behind)
 {
     uint32_t files[FILES];
@@ -342,9 +342,9 @@ static void frame_that_moves_while_it_is_decoded_is_decoded_at_its_new_place(voi
     open_while_it_moves(sizes, PIECE_BYTES, PIECE_BYTES);
 }
 
-/* ---- what must not become a frame --------------------------------------------------- */
+/* ---- content that must not become a frame ---------------------------------------- */
 
-/* read_spoiled - as pread(), but the bytes of a File in the Pool are others. */
+/* read_spoiled - as pread(), but a File in the Pool has other bytes. */
 static ssize_t read_spoiled(int fd, void *buffer, size_t n, off_t at)
 {
     ssize_t got = __real_pread(fd, buffer, n, at);

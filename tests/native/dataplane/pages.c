@@ -1,4 +1,4 @@
-/* pages.c - Pages of large Files: what a request costs the origin, and Blocks that come in parts. */
+/* pages.c - Pages of large Files: the cost of requests, and partial Blocks. */
 #include "ranges.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ static void a_page_costs_the_origin_a_page(void)
 
 static void pages_in_no_order_make_a_replica(void)
 {
-    enum { STEP = 4099 }; /* prime: each Page comes once */
+    enum { STEP = 4099 }; /* prime: each Page occurs once */
     large_begin(1);
     for (uint32_t i = 0, at = 0; i < pages_of(LARGE_SIZE); i++) {
         at = (at + STEP) % pages_of(LARGE_SIZE);
@@ -53,7 +53,7 @@ static bool first_extent_is_present(uint32_t file)
     return pages_there(presence_words(big.board->flags, file), 0, EXTENT_PAGES);
 }
 
-/* The reader has paid for four fifths of the Extent, one by one. */
+/* The reader has requested four fifths of the Extent, one by one. */
 static void an_extent_that_is_mostly_read_is_read_to_its_end(void)
 {
     large_begin(1);

@@ -1,4 +1,4 @@
-/* peer.c - two nodes for tests: one that has the Files, one that fetches them. */
+/* peer.c - two nodes for tests: one that holds the Files, one that fetches them. */
 #include "peer.h"
 
 #include <dirent.h>
@@ -162,7 +162,7 @@ void make_ready(struct board *b, uint32_t file)
     CHECK(board_run(b, file, MONARCH_DEMAND).status == 0);
 }
 
-/* unpublish - as the agent does when it evicts; a File without Replica is left alone. */
+/* unpublish - as the agent does at eviction; a File without Replica is left alone. */
 void unpublish(struct board *b, uint32_t file)
 {
     char path[512];

@@ -1,4 +1,4 @@
-/* peer.h - two nodes for tests: one that has the Files, one that fetches them. */
+/* peer.h - two nodes for tests: one that holds the Files, one that fetches them. */
 #ifndef TEST_PEER_H
 #define TEST_PEER_H
 
@@ -17,9 +17,9 @@ struct pair {
     struct receiver *receiver;
     struct monarch_server_options serves;
     struct monarch_receiver_options receives;
-    pthread_t agent; /* stages at the owner what is asked for */
+    pthread_t agent; /* stages requested Files at the owner */
     atomic_bool agent_ends;
-    atomic_uint staged; /* orders that it has given */
+    atomic_uint staged; /* its orders */
     bool agent_runs;
 };
 
@@ -38,15 +38,15 @@ struct monarch_completion pair_wait(struct pair *p);
 struct monarch_completion pair_fetch(struct pair *p, uint32_t file);
 struct monarch_traffic pair_served(struct pair *p);
 struct monarch_traffic pair_received(struct pair *p);
-void pair_until_closed(struct pair *p); /* no connection is left at the server */
-/* The server counts what it has sent a moment after the receiver has it. */
+void pair_until_closed(struct pair *p); /* the server has no connection left */
+/* The server counts bytes a moment after the receiver has them. */
 void pair_until_served(struct pair *p, uint64_t bytes);
 void make_ready(struct board *b, uint32_t file);
 void unpublish(struct board *b, uint32_t file);
 bool nothing_published(struct board *b, uint32_t file);
 unsigned descriptors_open(void);
 
-/* A peer that the test plays itself. */
+/* A peer played by the test itself. */
 struct frame_request take_request(int fd);
 struct frame_request ask_extent(struct board *b, uint64_t id, uint32_t file,
                                 uint32_t extent);

@@ -1,5 +1,5 @@
-/* peer_block_faults.c - a peer that gives wrong Blocks, or none, or too late, costs a program
- * nothing but time: the next source is asked, or the origin, and the bytes are right. */
+/* peer_block_faults.c - a peer that sends wrong Blocks, or none, or too late, only
+ * delays a program: the next source or the origin is read, and the bytes are right. */
 #include "nodes.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ enum { FIRST = 5, COUNT = 4, ACKNOWLEDGED = 25 };
 
 static struct nodes nodes;
 
-/* came_from - these Blocks alone have come, from the owner or from the asker's origin. */
+/* came_from - only these Blocks have come, from the owner or the asker's origin. */
 static void came_from(bool owner)
 {
     const uint64_t bytes = COUNT * BLOCK_BYTES;
@@ -32,7 +32,7 @@ static void begin(uint16_t next)
     nodes_connect(&nodes);
 }
 
-/* failed_by_played - the played peer has failed so, at all Blocks that were asked of it. */
+/* failed_by_played - the played peer has failed so, for all requested Blocks. */
 static void failed_by_played(int status)
 {
     struct monarch_completion done = nodes_failed(&nodes);
@@ -41,7 +41,7 @@ static void failed_by_played(int status)
     CHECK(!(done.kind & MONARCH_BACKGROUND));
 }
 
-/* ---- what it gives ----------------------------------------------------------------------- */
+/* ---- wrong replies --------------------------------------------------------------- */
 
 static void change_a_byte(struct blocks_reply *a)
 {
@@ -61,7 +61,7 @@ static void change_a_byte_alike(struct blocks_reply *a)
     a->head.digest = xxh3(a->bytes, a->head.size, 0);
 }
 
-/* give_others - other Blocks, with the seal that they have. */
+/* give_others - other Blocks, with their own seal. */
 static void give_others(struct blocks_reply *a)
 {
     const struct frame_request others = {.first = FIRST + COUNT, .blocks = COUNT};
@@ -143,9 +143,9 @@ static void what_is_right_before_a_forgery_stays(void)
     nodes_end(&nodes);
 }
 
-/* ---- what it does not give ----------------------------------------------------------------- */
+/* ---- missing replies ------------------------------------------------------------- */
 
-/* A node that says that it will be late is not followed by one that may be late, too. */
+/* After a node that announces a delay, no other node that may be late is tried. */
 static void who_gives_nothing_is_passed_over(int status)
 {
     begin(OWNER);
@@ -194,7 +194,7 @@ static void who_closes_in_mid_reply_is_passed_over(uint16_t next)
     came_from(next == OWNER);
 }
 
-/* As a job ends, what was asked for ahead is not read by each node of its own. */
+/* As a job ends, prefetched Blocks are not read by each node itself. */
 static void what_no_program_waits_for_is_not_read_in_place_of_who_leaves(bool known)
 {
     begin(NO_SOURCE);
@@ -224,7 +224,7 @@ static void be_impatient(void)
                                                        .threads = 2};
 }
 
-/* What comes too late hurts nobody, and the connection can be used again. */
+/* Late replies are harmless, and the connection can be used again. */
 static void who_is_late_is_not_waited_for(bool known)
 {
     be_impatient();
@@ -276,9 +276,9 @@ static void who_comes_on_with_the_file_is_waited_for(void)
     nodes_end(&nodes);
 }
 
-/* ---- what is damaged where it lies ---------------------------------------------------------- */
+/* ---- damage at rest -------------------------------------------------------------- */
 
-/* read_damaged - the owner finds it out, and gives nothing. */
+/* read_damaged - the owner detects it, and sends nothing. */
 static void read_damaged(void)
 {
     node_spoil(&nodes.owner, FIRST + 1);
@@ -298,20 +298,20 @@ static void a_damaged_part_is_given_up(void)
     read_damaged();
     CHECK(board_state(nodes.owner.board, 0) == STATE_WORD(REPLICA_ABSENT, 0, 0));
     CHECK(node_present(&nodes.owner) == 0 && board_names(nodes.owner.board, "") == 0);
-    node_read(&nodes.asker, 0, FIRST + COUNT, 1); /* and it begins again */
+    node_read(&nodes.asker, 0, FIRST + COUNT, 1); /* and staging starts again */
     CHECK(node_present(&nodes.owner) == 1);
     nodes_settle(&nodes);
     CHECK(node_origin_bytes(&nodes.asker) == COUNT * BLOCK_BYTES);
     nodes_end(&nodes);
 }
 
-/* Of a Replica that is READY Python hears, which will check it. */
+/* Damage to a READY Replica is reported to Python, which will check it. */
 static void a_damaged_replica_is_reported(bool adopted)
 {
     uint32_t file;
     const char *how = getenv("TEST_SEALED");
     if (adopted && how && strcmp(how, "only") == 0)
-        return; /* nothing is left behind without checksums */
+        return; /* without checksums nothing is left behind */
     nodes_begin(&nodes, OWNER, NO_SOURCE);
     node_read(&nodes.owner, 0, 0, LARGE_BLOCKS);
     node_until_ready(&nodes.owner);
@@ -330,7 +330,7 @@ static void a_damaged_replica_is_reported(bool adopted)
     nodes_end(&nodes);
 }
 
-/* It has no checksums of Blocks, but of Extents. */
+/* It has no checksums of Blocks, only of Extents. */
 static void damage_is_found_where_the_file_is_not_large(void)
 {
     uint32_t file;

@@ -1,5 +1,5 @@
-/* peer_blocks.c - Blocks of a large File that one node gives another: the origin is read
- * once, by the owner, and what a node has costs no origin. */
+/* peer_blocks.c - Blocks of a large File that one node sends another: the owner reads
+ * the origin once, and Blocks that a node holds cost no origin. */
 #include "nodes.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ enum { PROGRAMS = 3, ASKED = 40 }; /* of each node; ranges of each */
 static struct nodes nodes;
 static atomic_int moves; /* of Extents, while the next read runs */
 
-/* all_from_owner - the asker has these Blocks from the owner alone, which has read so much. */
+/* all_from_owner - the asker got them from the owner only, which read so much. */
 static void all_from_owner(uint64_t asked, uint64_t read)
 {
     nodes_settle(&nodes);
@@ -31,7 +31,7 @@ static void begin(void)
     nodes_connect(&nodes);
 }
 
-/* ---- what the owner does not have ------------------------------------------------------ */
+/* ---- Blocks that the owner lacks ------------------------------------------------- */
 
 static void the_owner_reads_what_is_asked_for(void)
 {
@@ -97,7 +97,7 @@ static void what_will_be_asked_for_is_read_ahead(void)
     int fd = played_ask(&nodes);
     played_send(fd, EXTENT_BLOCKS + 2, 2, 2, 0);
     CHECK(played_answer(fd, bytes).size == 2 * BLOCK_BYTES);
-    poll(NULL, 0, 2 * 100); /* it is asked for again with each tick of the server */
+    poll(NULL, 0, 2 * 100); /* each tick of the server requests it again */
     CHECK(node_present(&nodes.owner) == 2);
     played_send(fd, 4, 4, 20, 0);
     CHECK(played_answer(fd, bytes).size == 4 * BLOCK_BYTES);
@@ -107,7 +107,7 @@ static void what_will_be_asked_for_is_read_ahead(void)
     nodes_end(&nodes);
 }
 
-/* ---- what it has ------------------------------------------------------------------------- */
+/* ---- Blocks that it holds -------------------------------------------------------- */
 
 static void have_some(void)
 {
@@ -120,8 +120,8 @@ static void have_all(void)
     node_until_ready(&nodes.owner);
 }
 
-/* `read` is what it takes the owner to have it: a File that has just become ready may still
- * show its Blocks. */
+/* `read` is the number of bytes that the owner reads for it: a File that has just
+ * become ready may still show its Blocks. */
 static void what_the_owner_has_costs_no_read(void (*have)(void), uint64_t read)
 {
     begin();
@@ -209,7 +209,7 @@ static void what_no_program_waits_for_is_no_demand(void)
     nodes_end(&nodes);
 }
 
-/* Fill of one node has asked first, and may not go on: programs of another do not wait. */
+/* Fill of one node asked first, and is paused: programs of another do not wait. */
 static void what_fill_has_asked_for_becomes_demand(void)
 {
     static uint8_t bytes[CHUNK_BYTES];
@@ -227,14 +227,14 @@ static void what_fill_has_asked_for_becomes_demand(void)
 
 static const uint32_t files[] = {0};
 
-/* fill_all - lets fill of the asker bring the File. */
+/* fill_all - lets fill of the asker stage the File. */
 static void fill_all(void)
 {
     static const struct monarch_fill fill = {.to_fetch = files, .fetch_count = 1};
     monarch_engine_fill(nodes.asker.board->engine, &fill);
 }
 
-/* fill_reading - the same of a File that the asker reads from the origin in part. */
+/* fill_reading - the same for a File that the asker reads from the origin in part. */
 static void fill_reading(void)
 {
     static const struct monarch_fill fill = {.to_read = files, .read_count = 1};
@@ -252,12 +252,12 @@ static void fill_asks_without_demand(void)
     close(fd);
     struct monarch_completion done = nodes_failed(&nodes);
     CHECK(done.status == -ECONNRESET && (done.kind & MONARCH_BACKGROUND));
-    node_read(&nodes.asker, 0, 0, 1); /* fill has left it to who asks */
+    node_read(&nodes.asker, 0, 0, 1); /* fill has left it to requests */
     CHECK(node_origin_bytes(&nodes.asker) == 0);
     nodes_end(&nodes);
 }
 
-/* A program waits for what fill of its own node has asked for: the peer hears it. */
+/* A program waits for Blocks that fill of its node requested: the peer is informed. */
 static void what_own_fill_has_asked_for_is_told_as_wanted(void)
 {
     nodes_begin(&nodes, PLAYED, OWNER);
@@ -283,14 +283,14 @@ static void what_own_fill_has_asked_for_becomes_demand(void)
     monarch_engine_set_background(nodes.owner.board->engine, 0, 0);
     fill_all();
     while (!node_served(&nodes.owner, ASKER).requests)
-        poll(NULL, 0, 1); /* it has asked */
+        poll(NULL, 0, 1); /* it has sent the request */
     node_read(&nodes.asker, 0, 10, 2);
     monarch_engine_set_background(nodes.owner.board->engine, 1, 1);
     node_until_ready(&nodes.asker);
     nodes_end(&nodes);
 }
 
-/* A peer that has to read first what fill asks for: programs get a place of the connection. */
+/* A peer must first read Blocks for fill: programs get a place of the connection. */
 static void programs_go_before_what_fill_waits_for(void)
 {
     const struct monarch_receiver_options before = nodes.receives;
@@ -312,7 +312,7 @@ static void programs_go_before_what_fill_waits_for(void)
     nodes_end(&nodes);
 }
 
-/* It is neither given up, nor does the File go that Python hears of late. */
+/* It is not given up, nor is the File lost that Python learns of late. */
 static void fill_asks_again_for_what_a_peer_did_not_have(void)
 {
     nodes_begin(&nodes, PLAYED, NO_SOURCE);
@@ -333,7 +333,7 @@ static void fill_asks_again_for_what_a_peer_did_not_have(void)
     nodes_end(&nodes);
 }
 
-/* read_first - the asker reads its first Extent from the origin, the others it has from the owner. */
+/* read_first - the asker reads Extent 0 from the origin, the owner sends the others. */
 static void read_first(void)
 {
     struct monarch_table_row *rows = nodes.asker.rows;
@@ -342,7 +342,7 @@ static void read_first(void)
     CHECK(monarch_table_follow(nodes.asker.table, &plan) == 0);
 }
 
-/* No Transfer of fill may run, as programs wait for the origin: what a peer has comes without one. */
+/* Programs wait for the origin, so no Transfer of fill may run: peers need none. */
 static void what_peers_have_comes_beside_a_slow_origin(void (*fills)(void))
 {
     begin();
@@ -357,7 +357,7 @@ static void what_peers_have_comes_beside_a_slow_origin(void (*fills)(void))
     nodes_end(&nodes);
 }
 
-/* Of a File in pieces another Extent may leave the Pool at any moment. */
+/* If a File is in pieces, another Extent may leave the Pool at any moment. */
 static ssize_t read_while_it_moves(int fd, void *buffer, size_t n, off_t at)
 {
     struct part *part = presence_part(nodes.owner.board->flags, 0);

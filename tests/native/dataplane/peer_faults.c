@@ -1,4 +1,4 @@
-/* peer_faults.c - peers that die, lie or damage bytes, and ends in the middle of it all. */
+/* peer_faults.c - peers that die, lie or damage bytes, and ends in the middle of it. */
 #include "peer.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ static void begin(void)
     pair_new(&pair, FILES, sizes);
 }
 
-/* ---- a wire that damages one byte, or ends after some ----------------------------- */
+/* ---- a wire that damages one byte, or is cut after some -------------------------- */
 
 struct wire {
     pthread_t thread;
@@ -78,7 +78,7 @@ static void a_flipped_byte_is_detected(void)
         bool in_seal = places[i] >= seal && places[i] < head;
         bool in_digest = places[i] >= 32 && places[i] < 40;
         if (getenv("TEST_SEALED") ? in_digest : in_seal)
-            continue; /* nobody looks at it */
+            continue; /* never checked */
         struct wire wire;
         begin();
         make_ready(pair.owner, 1);
@@ -90,7 +90,7 @@ static void a_flipped_byte_is_detected(void)
         CHECK(nothing_published(pair.asker, 1));
         CHECK(pair_received(&pair).corrupt == (checksum ? 1 : 0));
         CHECK(pair_received(&pair).malformed == (checksum ? 0 : 1));
-        status = pair_fetch(&pair, 2).status; /* damage of bytes leaves the link */
+        status = pair_fetch(&pair, 2).status; /* damaged data does not close the link */
         CHECK(status == (checksum ? 0 : -ENOTCONN));
         monarch_receiver_free(pair.receiver);
         pair.receiver = NULL;
@@ -126,13 +126,13 @@ static void a_peer_that_dies_in_the_middle_fails_what_is_open(void)
         for (uint32_t file = 0; file < FILES; file++)
             pair_submit(&pair, file);
         for (uint32_t file = 0; file < FILES; file++) {
-            int status = pair_wait(&pair).status; /* some are asked for too late */
+            int status = pair_wait(&pair).status; /* some are requested too late */
             CHECK(status == -ECONNRESET || (file && status == -ENOTCONN));
         }
         pthread_join(wire.thread, NULL);
         for (uint32_t file = 0; file < FILES; file++)
             CHECK(nothing_published(pair.asker, file));
-        pair_connect(&pair, ends_tcp()); /* and another connection heals it all */
+        pair_connect(&pair, ends_tcp()); /* and another connection repairs everything */
         for (uint32_t file = 0; file < FILES; file++)
             CHECK(pair_fetch(&pair, file).status == 0);
         pair_free(&pair);
@@ -256,7 +256,7 @@ static void a_server_may_stop_while_it_sends(void)
     }
     struct frame_reply head;
     CHECK(recv(ends.asks, &head, sizeof(head), MSG_WAITALL) == sizeof(head));
-    CHECK(head.size == EXTENT_BYTES); /* far more than the socket takes */
+    CHECK(head.size == EXTENT_BYTES); /* far more than the socket holds */
     monarch_server_free(pair.server);
     pair.server = NULL;
     close(ends.asks);
@@ -298,7 +298,7 @@ static void evicted_replicas_are_not_held_open(bool come_back)
     CHECK(pair_fetch(&pair, 1).status == 0);
     unsigned held = descriptors_open();
     unpublish(pair.owner, 1);
-    if (come_back) /* its state is the same, the file another */
+    if (come_back) /* the state is the same, the file another */
         make_ready(pair.owner, 1);
     uint64_t began = clock_ns();
     while (descriptors_open() == held)

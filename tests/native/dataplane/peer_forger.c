@@ -1,6 +1,6 @@
-/* peer_forger.c - who sits on the wire without the secret changes no byte of a File.
+/* peer_forger.c - an attacker on the wire without the secret changes no byte of a File.
  *
- * It changes what it likes, and makes the checksum right, which anybody can. Run with
+ * It changes bytes at will, and corrects the checksum, as anybody can. Run with
  * TEST_SEALED; that the same forgeries pass without seals shows that they are real.
  */
 #include "peer.h"
@@ -23,7 +23,7 @@ struct answer {
     uint8_t *bytes;
 };
 
-/* seen - what went by before, to be sent again. */
+/* seen - earlier traffic, to be sent again. */
 static struct answer seen[ANSWERS_MAX];
 static int seen_count;
 
@@ -49,7 +49,7 @@ static void end(void)
     pair_free(&pair);
 }
 
-/* true_answer - what the owner says to a request. */
+/* true_answer - the owner's reply to a request. */
 static struct answer true_answer(int serves, const struct frame_request *f)
 {
     struct answer a;
@@ -65,7 +65,7 @@ static struct answer true_answer(int serves, const struct frame_request *f)
 
 typedef void (*forge)(struct answer *a, const struct frame_request *asked);
 
-/* fetch_forged - fetches a File whose answers are forged on their way. */
+/* fetch_forged - fetches a File whose replies are forged on their way. */
 static struct monarch_completion fetch_forged(uint32_t file, forge change)
 {
     struct ends near = ends_local(), far = ends_local();
@@ -107,7 +107,7 @@ static void change_a_byte_and_leave_no_seal(struct answer *a,
     memset(&a->head.seal, 0, sizeof(a->head.seal));
 }
 
-/* seal_by_another_key - as a stranger would, who knows all but the secret. */
+/* seal_by_another_key - as a stranger would, with everything except the secret. */
 static void seal_by_another_key(struct answer *a, const struct frame_request *asked)
 {
     const struct range_name name = {asked->file, asked->first, a->head.size,
@@ -123,7 +123,7 @@ static void seal_by_another_key(struct answer *a, const struct frame_request *as
     sealer_free(sealer);
 }
 
-/* give_another - another true answer, with its seal, in place of the one asked for. */
+/* give_another - another true reply, with its seal, in place of the requested one. */
 static void give_another(struct answer *a, const struct frame_request *asked,
                          uint32_t file, uint32_t first)
 {
@@ -150,7 +150,7 @@ static void give_another_extent(struct answer *a, const struct frame_request *as
     give_another(a, asked, asked->file, asked->first ? 0 : EXTENT_BLOCKS);
 }
 
-/* is_published - the File is there, right or wrong. */
+/* is_published - the File exists, right or wrong. */
 static bool is_published(uint32_t file)
 {
     return STATE_OF(board_state(pair.asker, file)) == REPLICA_READY;
@@ -172,7 +172,7 @@ static void a_forged_answer_is_refused(uint32_t file, forge change)
     end();
 }
 
-/* an_answer_may_be_given_again - it says the same, and is as right as it was. */
+/* an_answer_may_be_given_again - it has the same content, and is as right as before. */
 static void an_answer_may_be_given_again(void)
 {
     begin();
@@ -187,7 +187,7 @@ static void an_answer_may_be_given_again(void)
     end();
 }
 
-/* a_peer_passes_on_what_it_has_fetched - with the seal that it came with. */
+/* a_peer_passes_on_what_it_has_fetched - with the seal that it received. */
 static void a_peer_passes_on_what_it_has_fetched(void)
 {
     struct pair next = {0};
@@ -210,7 +210,7 @@ static void a_peer_passes_on_what_it_has_fetched(void)
     end();
 }
 
-/* a_checksum_alone_lets_forgeries_pass - which is what checksums are told to be. */
+/* a_checksum_alone_lets_forgeries_pass - as documented for checksums. */
 static void a_checksum_alone_lets_forgeries_pass(void)
 {
     begin();
@@ -219,7 +219,7 @@ static void a_checksum_alone_lets_forgeries_pass(void)
     end();
 }
 
-/* a_receiver_checks_no_seals_without_a_key - it says so, and does not begin. */
+/* a_receiver_checks_no_seals_without_a_key - it reports this, and does not start. */
 static void a_receiver_checks_no_seals_without_a_key(void)
 {
     struct receiver *receiver;

@@ -1,4 +1,4 @@
-/* peer_fuzz.c - libFuzzer's door to the judges of frames: what they let pass is true. */
+/* peer_fuzz.c - libFuzzer's entry to the checks of frames: accepted frames are true. */
 #include "board.h"
 #include "dataplane/media/frame.h"
 #include "dataplane/peers/wire.h"
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct frame_reply reply;
     if (!board) {
         board = board_new(FILES, sizes);
-        free(board->digest_first); /* frames are judged without; a leak, as it seems */
+        free(board->digest_first); /* frames are checked without; apparently a leak */
     }
     if (n < sizeof(asked))
         return 0;

@@ -22,7 +22,7 @@ static uint64_t next_random(void)
     return seed;
 }
 
-/* damage - some of the bytes become others. */
+/* damage - changes some of the bytes. */
 static void damage(uint8_t *bytes, size_t n)
 {
     for (uint64_t times = next_random() % 4; times && n; times--)
@@ -37,7 +37,7 @@ static size_t noise(uint8_t *out)
     return n;
 }
 
-/* name_blocks - makes it a request for Blocks, or tells that some are wanted. */
+/* name_blocks - makes it a request for Blocks, or marks some as wanted. */
 static void name_blocks(struct frame_request *f)
 {
     f->blocks = 1 + next_random() % 2;
@@ -47,7 +47,7 @@ static void name_blocks(struct frame_request *f)
     f->flags |= next_random() % 2 ? FRAME_WHOLE : 0;
 }
 
-/* some_requests - valid ones and damaged ones, the last one maybe cut. */
+/* some_requests - valid and damaged ones, the last one maybe truncated. */
 static size_t some_requests(uint8_t *out)
 {
     size_t n = 0;
@@ -65,7 +65,7 @@ static size_t some_requests(uint8_t *out)
     return n - next_random() % sizeof(struct frame_request);
 }
 
-/* some_reply - to a request, damaged most of the time. */
+/* some_reply - to a request, usually damaged. */
 static size_t some_reply(uint8_t *out, const struct frame_request *f)
 {
     struct frame_reply head = reply_to(f);
@@ -120,7 +120,7 @@ static void feed_receiver(void)
     CHECK(pair_wait(&pair).status != 0 && nothing_published(pair.asker, 1));
 }
 
-/* still_works - both sides, for a peer that speaks properly. */
+/* still_works - both sides, for a peer that follows the protocol. */
 static void still_works(void)
 {
     pair_connect(&pair, ends_local());

@@ -1,4 +1,4 @@
-/* peer_waits.c - requests that cannot be answered at once, and how long they may wait. */
+/* peer_waits.c - requests that cannot be answered at once, and their maximum wait. */
 #include "peer.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static void begin(uint32_t park_ms, uint32_t timeout_ms)
     pair_new(&pair, FILES, sizes);
 }
 
-/* wait_asked - until the owner's agent is asked for this File. */
+/* wait_asked - waits until the owner's agent gets a request for this File. */
 static void wait_asked(uint32_t file)
 {
     uint32_t got = NONE32;
@@ -43,7 +43,7 @@ static void a_parked_request_is_answered_when_ready_comes(void)
     pair_connect(&pair, ends_local());
     pair_submit(&pair, 7);
     wait_asked(7);
-    wait_asked(7); /* as a program's, it comes again while nothing is done */
+    wait_asked(7); /* like a program's, it is repeated until something is done */
     CHECK(pair_served(&pair).replies == 0);
     make_ready(pair.owner, 7);
     CHECK(pair_wait(&pair).status == 0 && board_replica_right(pair.asker, 7));
@@ -141,7 +141,7 @@ static void a_silent_peer_costs_the_time_out(void)
     CHECK(monarch_receiver_connect(pair.receiver, OWNER, ends.asks) == 0);
     uint64_t began = clock_ns();
     for (uint32_t i = 0; i < 10; i++)
-        pair_submit(&pair, i); /* more than are in flight at once */
+        pair_submit(&pair, i); /* more than the maximum in flight */
     for (uint32_t i = 0; i < 10; i++)
         CHECK(pair_wait(&pair).status == -ETIMEDOUT);
     uint64_t took = clock_ns() - began;
@@ -183,14 +183,14 @@ static void a_frozen_peer_costs_the_time_to_react(void)
     CHECK(monarch_receiver_connect(pair.receiver, OWNER, ends.asks) == 0);
     uint64_t began = clock_ns();
     for (uint32_t i = 0; i < 10; i++)
-        pair_submit(&pair, i); /* more than are in flight at once */
+        pair_submit(&pair, i); /* more than the maximum in flight */
     for (uint32_t i = 0; i < 10; i++) {
         struct monarch_completion a = pair_wait(&pair);
         CHECK(a.status == -ETIMEDOUT && a.step == MONARCH_STEP_READ);
     }
     uint64_t took = clock_ns() - began;
     CHECK(took >= 150 * (SECOND_NS / 1000) && took < 30 * SECOND_NS);
-    struct frame_request f = take_request(ends.serves); /* it goes on */
+    struct frame_request f = take_request(ends.serves); /* it continues */
     struct frame_reply head = reply_to(&f);
     head.status = -ENOENT;
     put_reply(ends.serves, &head, NULL);
@@ -215,7 +215,7 @@ static void who_is_told_to_wait_waits(void)
         pair_submit(&pair, i); /* some of them wait on this side */
     struct pollfd fd = {.fd = monarch_receiver_event_fd(pair.receiver),
                         .events = POLLIN};
-    CHECK(poll(&fd, 1, 1500) == 0); /* longer than a peer may be silent */
+    CHECK(poll(&fd, 1, 1500) == 0); /* longer than the maximum silence of a peer */
     for (uint32_t i = 0; i < 10; i++)
         make_ready(pair.owner, i);
     for (uint32_t i = 0; i < 10; i++)

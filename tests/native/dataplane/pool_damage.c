@@ -12,7 +12,7 @@
 
 enum {
     SLOW_PAGE = 3 * BLOCK_PAGES,
-    LAST = BLOCK_PAGES - 1, /* of the first Block: its checksum is computed then */
+    LAST = BLOCK_PAGES - 1, /* of the first Block: its checksum is then computed */
     DAMAGED = 5,
 };
 enum { FREE, HOLDS, HELD };
@@ -51,7 +51,7 @@ static void follow(void)
     CHECK(monarch_table_follow(big.table, &plan) == 0);
 }
 
-/* begin - a Tier without room, so that Extents are in the Pool. */
+/* begin - a Tier without space, so that Extents are in the Pool. */
 static void begin(void)
 {
     big.board = board_new_equal(1, LARGE_SIZE);
@@ -103,7 +103,7 @@ static void expect_right(const char *path, uint32_t page)
     close(fd);
 }
 
-/* What the slow Transfer wrote is in a file that is gone: no program may look for it. */
+/* The slow Transfer wrote to a file that is gone: no program may search there. */
 static void what_is_written_to_a_removed_file_is_not_there(void)
 {
     char path[600];

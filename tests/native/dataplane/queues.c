@@ -1,5 +1,5 @@
-/* queues.c - demand first, background bounded and throttled, queues with an end, a stop
- * that is prompt. */
+/* queues.c - demand first, background limited and throttled, bounded queues, a prompt
+ * stop. */
 #include "board.h"
 #include "fault.h"
 
@@ -14,9 +14,9 @@ enum { SMALL = 1000, LARGE_CHUNKS = 6 };
 
 static sem_t arrived, go;
 static atomic_int running, running_max;
-static struct engine *volatile abandoned; /* reachable: no leak by accident */
+static struct engine *volatile abandoned; /* reachable: not an accidental leak */
 
-/* read_gated - each read says that it has arrived and waits to be let through. */
+/* read_gated - each read reports its arrival and waits to be let through. */
 static ssize_t read_gated(int fd, void *buffer, size_t n)
 {
     if (n <= 8)
@@ -64,7 +64,7 @@ static void demand_overtakes_background_inside_a_file(void)
     board_submit(b, 2, MONARCH_DEMAND);
     open_gate(100);
     CHECK(board_wait(b).file == 2);
-    CHECK(board_wait(b).file == 0); /* what was begun is ended before the next begins */
+    CHECK(board_wait(b).file == 0); /* a started copy ends before the next begins */
     CHECK(board_wait(b).file == 1);
     fault_read = NULL;
     for (uint32_t i = 0; i < 3; i++)
@@ -108,7 +108,7 @@ static void the_limit_of_background_changes_and_threads_follow(void)
     board_submit(b, 8, MONARCH_DEMAND);
     sem_wait(&arrived);
     CHECK(atomic_load(&running_max) == 2);
-    monarch_engine_set_background(e, 9, 9); /* no more than were announced */
+    monarch_engine_set_background(e, 9, 9); /* no more than announced */
     CHECK(e->transfers.started == 1 + 5);
     sem_wait(&arrived);
     sem_wait(&arrived);
@@ -141,7 +141,7 @@ static void demand_gets_the_threads_that_it_needs(void)
         board_submit(b, i, MONARCH_DEMAND);
     for (int i = 0; i < 10; i++) /* none waits for another */
         sem_wait(&arrived);
-    for (uint32_t i = 10; i < 12; i++) /* also when no thread is left to notice it */
+    for (uint32_t i = 10; i < 12; i++) /* also without a free thread to notice it */
         board_submit(b, i, MONARCH_DEMAND);
     sem_wait(&arrived);
     sem_wait(&arrived);
@@ -152,7 +152,7 @@ static void demand_gets_the_threads_that_it_needs(void)
     board_free(b);
 }
 
-/* one_call_wakes_as_many_threads_as_there_are_orders - each that is woken calls the next
+/* one_call_wakes_as_many_threads_as_there_are_orders - each woken thread calls the next
  * before it copies. */
 static void one_call_wakes_as_many_threads_as_there_are_orders(void)
 {
@@ -190,7 +190,7 @@ static ssize_t note_buffer(int fd, void *buffer, size_t n)
     return __real_read(fd, buffer, n);
 }
 
-/* copies_in_turn_use_one_buffer - whichever threads make them: the caches hold it. */
+/* copies_in_turn_use_one_buffer - whichever threads copy: it stays in the caches. */
 static void copies_in_turn_use_one_buffer(void)
 {
     struct board *b = board_new_equal(40, SMALL);
@@ -220,7 +220,7 @@ static void fill_yields_to_demand_and_comes_back(void)
     CHECK(monarch_engine_demands(e, took, 1) == 0);
     open_gate(1);
     CHECK(board_wait(b).file == 4);
-    for (int i = 0; i < 3; i++) /* soon after, all that may run */
+    for (int i = 0; i < 3; i++) /* soon after, all that are allowed to run */
         sem_wait(&arrived);
     CHECK(sem_trywait(&arrived) == -1);
     CHECK(monarch_engine_demands(e, took, 1) == 1);
@@ -243,7 +243,7 @@ static void a_large_file_of_fill_stops_at_its_next_chunk_for_demand(void)
     sem_wait(&arrived); /* in its first chunk */
     board_submit(b, 1, MONARCH_DEMAND);
     sem_wait(&arrived);
-    open_gate(1); /* either goes on: the other is let go as well */
+    open_gate(1); /* either one continues: the other is released as well */
     open_gate(1);
     CHECK(board_wait(b).file == 1);
     open_gate(100);
@@ -252,8 +252,8 @@ static void a_large_file_of_fill_stops_at_its_next_chunk_for_demand(void)
     board_free(b);
 }
 
-/* With turns by chunk, both would come last, and an origin that reads ahead would do so
- * for both. */
+/* If they took turns by chunk, both would end last, and an origin with read-ahead would
+ * read ahead for both. */
 static void of_large_files_that_yield_the_first_goes_on(void)
 {
     struct board *b = board_new_equal(2, LARGE_CHUNKS * (uint64_t)CHUNK_BYTES);
@@ -285,7 +285,7 @@ static void the_queue_has_an_end(void)
     CHECK(monarch_engine_submit(b->engine, orders, 1) == 0);
     const struct monarch_order other = {.file = 0, .kind = MONARCH_BACKGROUND};
     board_set_state(b, 0, STATE_WORD(REPLICA_STAGING, 0, 0));
-    CHECK(monarch_engine_submit(b->engine, &other, 1) == 1); /* a queue of its own */
+    CHECK(monarch_engine_submit(b->engine, &other, 1) == 1); /* its own queue */
     for (uint32_t i = 0; i < ORDERS_MAX + 1; i++) {
         done = board_wait(b);
         CHECK(done.status == (done.file == 9 ? -EINVAL : 0));
@@ -303,7 +303,7 @@ static void only_background_is_throttled(void)
     uint64_t began = clock_ns();
     board_submit(b, 0, MONARCH_BACKGROUND);
     board_submit(b, 1, MONARCH_DEMAND);
-    CHECK(board_wait(b).file == 1); /* although there is one thread only */
+    CHECK(board_wait(b).file == 1); /* although only one thread exists */
     CHECK(board_wait(b).file == 0);
     /* 5 chunks at 10 a second, the first two on credit and at once */
     CHECK(clock_ns() - began >= 3 * SECOND_NS / 10 - SECOND_NS / 100);

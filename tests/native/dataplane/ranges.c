@@ -43,7 +43,7 @@ void range_read(struct board *b, uint32_t slot, struct page_range range)
     }
 }
 
-/* range_present - how many Pages of a File are present. */
+/* range_present - the number of Pages of a File that are present. */
 uint32_t range_present(const struct board *b, uint32_t large)
 {
     uint32_t sum = 0, file = presence_file(b->flags, large);

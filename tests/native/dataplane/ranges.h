@@ -5,8 +5,8 @@
 #include "board.h"
 #include "shared/presence.h"
 
-/* range_ask() fills a slot, or several for a long range; range_read() returns when all Pages
- * are present, and right. */
+/* range_ask() fills a slot, or several for a long range; range_read() returns when all
+ * Pages are present, and right. */
 void range_ask(struct board *b, uint32_t slot, struct page_range range);
 void range_read(struct board *b, uint32_t slot, struct page_range range);
 uint32_t range_present(const struct board *b, uint32_t large);
@@ -20,15 +20,15 @@ extern struct large { /* the board of one test */
     struct table *table;
 } big;
 
-/* large_end() checks that no file of what was not published is left. */
+/* large_end() checks that no unpublished file is left. */
 void large_begin(uint32_t files);
 void large_end(void);
 bool large_is_ready(uint32_t file);
 void large_until(bool (*done)(uint32_t file), uint32_t file);
-struct monarch_tally large_until_idle(void); /* nothing is copied any more */
+struct monarch_tally large_until_idle(void); /* no copy is running any more */
 
-/* The next Transfer that ends has failed in this way; Python makes its File absent; the Tier
- * has all its room again, and nothing of the first File is left. */
+/* The next Transfer to end has failed with this status; Python makes its File absent;
+ * the Tier has all its space again, and nothing of the first File is left. */
 struct monarch_completion large_failed(int status);
 void large_fail(const struct monarch_completion *done);
 void large_room_is_given_back(void);

@@ -1,5 +1,5 @@
-/* readers.c - no more Transfers read the origin at once than there are tokens: programs wait
- * a little for one, the oldest first, and fill as long as it takes. */
+/* readers.c - no more Transfers read the origin at once than the number of tokens:
+ * programs wait briefly for one, the oldest first, and fill without limit. */
 #include "board.h"
 #include "fault.h"
 
@@ -26,7 +26,7 @@ static void note_running(int change)
     }
 }
 
-/* read_gated - each read says that it has arrived and waits to be let through. */
+/* read_gated - each read reports its arrival and waits to be let through. */
 static ssize_t read_gated(int fd, void *buffer, size_t n)
 {
     if (n <= 8)
@@ -102,7 +102,7 @@ static struct monarch_readers readers_of(struct board *b)
     return found;
 }
 
-/* most_at_once - how many of 12 have read at once; 0: some have waited too long. */
+/* most_at_once - the maximum of 12 that read at once; 0: some waited too long. */
 static int most_at_once(uint32_t tokens)
 {
     struct board *b = limited(board_new_equal(12, SMALL), tokens);
@@ -176,7 +176,7 @@ static void fill_gives_its_token_to_a_program_after_its_read(void)
     end(b, 1);
 }
 
-/* the_oldest_is_next - false: it took so long that some have not waited for their turn. */
+/* the_oldest_is_next - false: it took so long that some did not wait for their turn. */
 static bool the_oldest_is_next(void)
 {
     enum { WAITERS = 5 };

@@ -1,4 +1,4 @@
-/* requests.c - what programs ask for reaches the agent once, and nothing else does. */
+/* requests.c - a program's request reaches the agent once, and nothing else does. */
 #include "board.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static bool silent(void)
     return poll(&fd, 1, 0) == 0;
 }
 
-/* wait_empty - until the listener has looked at every slot. */
+/* wait_empty - waits until the listener has checked every slot. */
 static void wait_empty(void)
 {
     for (uint32_t i = 0; i < REQUEST_SLOTS; i++)
@@ -83,8 +83,8 @@ static void a_file_comes_once_until_it_is_taken(void)
     }
 }
 
-/* expect_soon - what is asked for comes at once, again and again, and not with the next
- * heartbeat. */
+/* expect_soon - requests arrive at once, repeatedly, and not with the next heartbeat.
+ * */
 static void expect_soon(void)
 {
     uint64_t began = clock_ns();
@@ -103,8 +103,8 @@ static void a_lost_bell_costs_one_heartbeat(void)
     CHECK(clock_ns() - began < 10 * SECOND_NS);
 }
 
-/* a_lost_call_costs_one_heartbeat - a program was killed between its slot and the thread
- * that it had to wake. */
+/* a_lost_call_costs_one_heartbeat - a program was killed between filling its slot and
+ * waking the thread. */
 static void a_lost_call_costs_one_heartbeat(void)
 {
     uint64_t began = clock_ns();
@@ -116,7 +116,7 @@ static void a_lost_call_costs_one_heartbeat(void)
     expect_soon();
 }
 
-/* an_idle_thread_looks_at_the_slots - and nobody rings for the one that listens. */
+/* an_idle_thread_looks_at_the_slots - and the listener is not woken. */
 static void an_idle_thread_looks_at_the_slots(void)
 {
     _Atomic uint32_t *bell = (_Atomic uint32_t *)&board->requests->bell;
@@ -128,7 +128,7 @@ static void an_idle_thread_looks_at_the_slots(void)
         expect_only(20 + i);
     }
     CHECK(clock_ns() - began < TURNS * HEARTBEAT_MS * MS_NS / 4);
-    CHECK(atomic_load(bell) - before < TURNS / 4); /* but for a thread that was late */
+    CHECK(atomic_load(bell) - before < TURNS / 4); /* except for a late thread */
 }
 
 static sem_t hangs, answers;
@@ -167,7 +167,7 @@ static void nothing_is_lost_when_the_queue_is_full(void)
         wait_empty();
     }
     for (uint32_t slot = 0; asked < MANY; slot++)
-        board_ask(board, slot, ++asked); /* no room: they stay where they are */
+        board_ask(board, slot, ++asked); /* no space: they stay in their slots */
     while (got < MANY) {
         uint32_t n = board_asked(board, files, 100, PATIENCE_MS);
         CHECK(n > 0);

@@ -1,4 +1,4 @@
-/* roots.c - a root whose origin does not answer holds up its own Files only. */
+/* roots.c - a root whose origin does not answer delays only its own Files. */
 #include "board.h"
 #include "fault.h"
 
@@ -172,7 +172,7 @@ static void one_file_that_hangs_is_given_up_and_its_root_is_not(void)
     end(b);
 }
 
-/* read_slowly - some bytes come, but for a chunk it takes longer than any hang may. */
+/* read_slowly - some bytes arrive, but a chunk takes longer than the longest hang. */
 static ssize_t read_slowly(int fd, void *buffer, size_t n)
 {
     const struct timespec took = clock_timespec(n * 2000);
@@ -181,7 +181,7 @@ static ssize_t read_slowly(int fd, void *buffer, size_t n)
     return __real_read(fd, buffer, n);
 }
 
-/* copy_slowly - copies a File of an origin that was last read in such pieces; it is never
+/* copy_slowly - copies a File of an origin last read in such pieces; it never counts as
  * stalled. */
 static struct board *copy_slowly(uint32_t chunks, uint32_t piece)
 {
@@ -204,10 +204,10 @@ static struct board *copy_slowly(uint32_t chunks, uint32_t piece)
 static void an_origin_that_is_slow_is_no_dead_one(void)
 {
     fault_read = read_slowly;
-    end(copy_slowly(2, 0)); /* its rate is not known */
+    end(copy_slowly(2, 0)); /* its rate is unknown */
 }
 
-/* read_late - an origin of high latency, which gives many bytes at once. */
+/* read_late - an origin of high latency, which returns many bytes at once. */
 static ssize_t read_late(int fd, void *buffer, size_t n)
 {
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);

@@ -1,4 +1,4 @@
-/* siblings.c - Replicas of another job: linked, or left where its files or links fail. */
+/* siblings.c - Replicas of another job: linked, or unused if files or links fail. */
 #include "ranges.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 enum { SMALL = 70001, PATIENCE_MS = 10000, JOBS_MAX = 64 };
 
-/* As long would be waited for a job that shows no progress. */
+/* The wait for a job without progress. */
 static const uint64_t SILENT_NS = 3 * SECOND_NS;
 
 static char run[300], other_tier[300]; /* of the other job */
@@ -125,7 +125,7 @@ static bool is_copied(uint32_t file)
            st.st_nlink == 1;
 }
 
-/* begin - a job with one File, and another one that has it, or not. */
+/* begin - a job with one File, and another one with or without it. */
 static void begin(uint64_t size, uint32_t version, uint32_t word)
 {
     big.board = board_new_equal(1, size);
@@ -152,7 +152,7 @@ static int add(void)
     return monarch_engine_add_sibling(big.board->engine, run);
 }
 
-/* want_small - a program asks for a small File. */
+/* want_small - a program requests a small File. */
 static void want_small(void)
 {
     board_ask(big.board, 0, 0 + 1);
@@ -211,7 +211,7 @@ static void a_catalog_that_is_truncated_later_hurts_nobody(off_t bytes)
     large_end();
 }
 
-/* The job waits for the other one, which reads the File or is about to. */
+/* The job waits for the other one, which is reading the File or about to. */
 static void a_wait_ends_when_the_catalog_is_truncated(bool lower, uint32_t come)
 {
     other_is_lower = lower;
@@ -227,7 +227,7 @@ static void a_wait_ends_when_the_catalog_is_truncated(bool lower, uint32_t come)
     large_end();
 }
 
-/* is_copied_at_once - the job does not wait for the other one, whose File is in this state. */
+/* is_copied_at_once - the job does not wait for the other; its File has this state. */
 static void is_copied_at_once(uint32_t word)
 {
     begin_small(word);
@@ -238,8 +238,8 @@ static void is_copied_at_once(uint32_t word)
     large_end();
 }
 
-/* Both look for the File at the same moment: the one of the lower generation does not wait. Its agent
- * would be waited for until it is taken for dead. */
+/* Both check the File at the same moment: the one of the lower generation does not
+ * wait. The wait for its agent would last until it is considered dead. */
 static void the_job_of_the_lower_generation_reads(void)
 {
     other_is_lower = false;
@@ -316,7 +316,7 @@ static void fill_waits_for_a_large_file_that_is_read(void)
     large_end();
 }
 
-/* Its Replica was evicted, and its progress word still tells of the look before. */
+/* Its Replica was evicted, and its progress word is still from the earlier check. */
 static void what_the_other_job_has_lost_is_not_waited_for(void)
 {
     other_is_lower = true;

@@ -1,6 +1,5 @@
-/* states.c - the life of a Transfer: its table walked whole, and each sequence of results that the
- * steps of a Source can have.
- */
+/* states.c - the life of a Transfer: its whole table, and each sequence of results that
+ * the steps of a Source can have. */
 #include "board.h"
 
 #include <errno.h>
@@ -12,7 +11,7 @@ enum { RESULTS = 4, DEPTH = 8, LONGEST = 64, ALL_STATES = (1 << TRANSFER_STATES)
 
 /* ---- the table --------------------------------------------------------------------------- */
 
-/* follow - the states that are reached from some, as bits. */
+/* follow - the states reachable from some states, as bits. */
 static unsigned follow(unsigned from)
 {
     unsigned reached = from;
@@ -31,7 +30,7 @@ static void each_state_is_reached_and_can_end(void)
     CHECK(follow(1u << TRANSFER_ENDED) == 1u << TRANSFER_ENDED);
 }
 
-/* leads - how many pairs of a state and an outcome lead to a state, other than itself. */
+/* leads - the number of pairs of another state and an outcome that lead to a state. */
 static unsigned leads(enum transfer_state to)
 {
     unsigned n = 0;
@@ -115,7 +114,7 @@ static struct transfers *fake_transfers(void)
     return &ts;
 }
 
-/* run - a Transfer to its end; returns how often it has yielded. */
+/* run - runs a Transfer to its end; returns the number of its yields. */
 static int run(struct transfer *t, uint8_t kind)
 {
     const struct monarch_order order = {.kind = kind, .peer = NO_PEER};

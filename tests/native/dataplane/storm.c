@@ -34,7 +34,7 @@ static void *run_program(void *number)
     return NULL;
 }
 
-/* stage - the agent's decision: what is absent is staged, some of it in the background. */
+/* stage - the agent's decision: stage absent Files, some of them in the background. */
 static void stage(uint32_t file)
 {
     if (STATE_OF(board_state(board, file)) == REPLICA_ABSENT)

@@ -1,6 +1,6 @@
-/* tables.c - an engine with a staging table and a Pool: what programs ask for becomes
- * READY or is refused whatever happens to Tiers and peers and whatever hints say
- * meanwhile, and no room is lost; without Python, too. */
+/* tables.c - an engine with a staging table and a Pool: Files that programs request
+ * become READY or are refused, whatever happens to Tiers, peers and hints meanwhile,
+ * and no space is lost; without Python, too. */
 #include "board.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ enum {
     TIERS = 2,
     POOL = TIERS,
     PEERS = 3,
-    TURNS = 60, /* of what Python does meanwhile */
+    TURNS = 60, /* of Python's work meanwhile */
     RETIRED_AT = TURNS / 2,
     HINTING = 7, /* programs; some do not open anything */
     PATIENCE_S = 60,
@@ -57,7 +57,7 @@ static void replica_path(uint32_t tier, uint32_t file, char out[512])
     snprintf(out, 512, "%s/%.*s", places[tier], REPLICA_NAME_BYTES, name);
 }
 
-/* ---- what Python does before ------------------------------------------------------ */
+/* ---- the part of Python before --------------------------------------------------- */
 
 /* make_places - two Tiers, and a Pool on a file system that grants leases. */
 static void make_places(void)
@@ -197,9 +197,9 @@ static void *run_program(void *number)
     return NULL;
 }
 
-/* ---- what Python does meanwhile ---------------------------------------------------- */
+/* ---- the part of Python meanwhile ------------------------------------------------ */
 
-/* evict - as the guard of memory does: READY, EVICTING, ABSENT. */
+/* evict - as the memory guard does: READY, EVICTING, ABSENT. */
 static void evict(uint32_t file)
 {
     char path[512];
@@ -216,7 +216,7 @@ static void evict(uint32_t file)
     monarch_table_remove(table, file, tier);
 }
 
-/* retire - a Tier fails: its Replicas are lost, and those that come are not served. */
+/* retire - a Tier fails: its Replicas are lost, and later ones are not served. */
 static void retire(uint32_t tier)
 {
     CHECK(monarch_table_retire(table, tier));
@@ -241,10 +241,10 @@ static void end_failed(void)
         if (!monarch_table_fail(table, &order, REASON_NONE, 1))
             CHECK(done[i].expired);
     }
-    monarch_engine_requests(board->engine, files, 64); /* programs look again */
+    monarch_engine_requests(board->engine, files, 64); /* programs check again */
 }
 
-/* hint - what a program will open, which may be wrong, or nothing more. */
+/* hint - Files that a program will open; may be wrong, or have ended. */
 static void hint(uint32_t program, uint32_t n)
 {
     uint32_t files[FILES];
@@ -273,7 +273,7 @@ static void disturb(uint32_t turn)
         evict((turn * 10 + i) % FILES);
 }
 
-/* ---- what holds in the end ---------------------------------------------------------- */
+/* ---- final state ----------------------------------------------------------------- */
 
 static uint64_t ready_bytes(uint32_t tier)
 {
@@ -300,7 +300,7 @@ static struct monarch_tally tally(void)
     return t;
 }
 
-/* wait_idle - nothing is under way, and what has left the Pool has given its room back. */
+/* wait_idle - no Transfer runs, and files that left the Pool have freed their space. */
 static void wait_idle(void)
 {
     uint64_t until = clock_ns() + PATIENCE_S * SECOND_NS, left[2];
@@ -331,7 +331,7 @@ static void nothing_is_lost(void)
     CHECK(board_names(board, ".part") == 0);
 }
 
-/* look_at_figures - what was staged has been read, at any time that one looks. */
+/* look_at_figures - staged bytes have been read, at any moment. */
 static void *look_at_figures(void *unused)
 {
     (void)unused;
@@ -425,7 +425,7 @@ static uint64_t origin_busy_ns(void)
     return tally().origin_busy_ns - before;
 }
 
-/* What runs now counts until now: a job may end before its last Transfer does. */
+/* Running reads count until now: a job may end before its last Transfer. */
 static void the_time_at_the_origin_is_that_of_what_runs(void)
 {
     begin();

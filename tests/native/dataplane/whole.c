@@ -1,5 +1,5 @@
-/* whole.c - a large File for which programs wait: it goes first, comes in large reads, and
- * shows how far it has come, also where another node reads it. */
+/* whole.c - a large File for which programs wait: it is first, is read in large
+ * requests, and shows its progress, also where another node reads it. */
 #include <poll.h>
 #include <stdatomic.h>
 
@@ -82,12 +82,12 @@ static void each_read_shows(void)
     board_free(board);
 }
 
-/* ---- whom a large File makes wait -------------------------------------------------- */
+/* ---- programs that wait for a large File ----------------------------------------- */
 
 static struct table *table;
 
-/* begin_table - a table by which programs wait for no File that is not awaited, and an
- * engine that may copy nothing in the background. */
+/* begin_table - a table in which programs only wait for awaited Files, and an engine
+ * that may copy nothing in the background. */
 static void begin_table(void)
 {
     board = board_new_equal(FILES, SIZE / 4);
@@ -121,24 +121,24 @@ static void set_waiters(uint32_t file, uint32_t n)
 static void a_large_file_that_is_waited_for_is_demand(void)
 {
     begin_table();
-    board_ask(board, 0, 1 + 1); /* nobody waits for this one */
+    board_ask(board, 0, 1 + 1); /* no program waits for this one */
     set_waiters(2, 1);
     board_ask(board, 1, 2 + 1);
     wait_ready(2);
     poll(NULL, 0, 50);
     CHECK(STATE_OF(replica_load(board->catalog, 1)) == REPLICA_STAGING);
     CHECK(!is_ready(1));
-    set_waiters(1, 1); /* not begun yet: it goes on as demand when fill may run */
+    set_waiters(1, 1); /* not started yet: it continues as demand when fill may run */
     monarch_engine_set_background(board->engine, 1, 1);
     wait_ready(1);
     end_table();
 }
 
-/* set_whole - programs wait for this File whole, as the agent knows. */
+/* set_whole - programs wait for this whole File, as the agent knows. */
 static void set_whole(uint32_t file, uint64_t wait_max_whole_bytes)
 {
     uint8_t *flags = (uint8_t *)board->flags;
-    board->flags->whole = board->flags->opened; /* which is not used here */
+    board->flags->whole = board->flags->opened; /* unused here */
     flags[board->flags->whole + file] = WHOLE_NAMED;
     board->catalog->cold_wait_max_whole_bytes = wait_max_whole_bytes;
 }
@@ -158,7 +158,7 @@ static void what_a_peer_asks_for_is_demand_if_programs_wait_for_it_whole(void)
     end_table();
 }
 
-/* ---- what another node reads ------------------------------------------------------- */
+/* ---- reads of another node ------------------------------------------------------- */
 
 static struct pair pair;
 
