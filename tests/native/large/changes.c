@@ -1,8 +1,8 @@
 /* changes.c - another process changes a file: before, while and after it is read.
  *
  * A descriptor that was opened before the change may show the bytes and sizes of any
- * moment since; one that is opened after it shows those of now. Of a change that nothing
- * can have seen, all descriptors may show both, for the rest of the run.
+ * moment since; one that is opened after it shows the current ones. After a change that
+ * nothing can have seen, all descriptors may show both, for the rest of the run.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ static int overwrite(const struct change *change)
     return close(fd);
 }
 
-/* begin - lets a child change a file; what is said of it holds from now on. */
+/* begin - lets a child change a file; statements about it hold from now on. */
 static pid_t begin(struct change *change)
 {
     struct file *file = change->file;
@@ -98,7 +98,7 @@ static int draw_change(struct change *change)
     return 0;
 }
 
-/* op_change - a change, which has ended when the sequence goes on. */
+/* op_change - a change that ends before the sequence continues. */
 void op_change(void)
 {
     struct change change;
@@ -115,7 +115,7 @@ static int was_end(const struct file *file, off_t end_of_read, ssize_t count)
     return 0;
 }
 
-/* is_right - bytes of a read are those of a version of a file; else says which are not. */
+/* is_right - bytes of a read are those of a version; else prints the wrong ones. */
 static int is_right(const struct file *file, ssize_t count, off_t at)
 {
     ssize_t wrong = count < 0 ? count
@@ -132,7 +132,7 @@ static int is_right(const struct file *file, ssize_t count, off_t at)
     return 0;
 }
 
-/* may_be - whether a read may give this of a file that changes. */
+/* may_be - whether a read of a changing file may return this. */
 static int may_be(const struct file *file, size_t n, off_t at, ssize_t count)
 {
     if (count < 0 || wrong_word(room, (size_t)count, at, model_of(file)) >= 0)
@@ -140,7 +140,7 @@ static int may_be(const struct file *file, size_t n, off_t at, ssize_t count)
     return (size_t)count == n || was_end(file, at + count, count);
 }
 
-/* judge_stale - one read of a descriptor that may show what was before a change. */
+/* judge_stale - one read of a descriptor that may show the earlier contents. */
 void judge_stale(int fd)
 {
     const struct file *file = &files[slots[fd].file];

@@ -1,4 +1,4 @@
-/* check.c - reads files whose words tell their places, and counts what was not right.
+/* check.c - reads files whose words contain their offsets, and counts wrong bytes.
  *
  *     check order|random EPOCHS STOP FILE ...
  *
@@ -28,7 +28,7 @@ static uint64_t draw(uint64_t below)
     return mix(random_state) % below;
 }
 
-/* judge - notes one read of n bytes at a place; gives how far it has come. */
+/* judge - notes one read of n bytes at an offset; returns the next offset. */
 static ssize_t judge(const char *path, ssize_t count, off_t at, off_t size)
 {
     struct word of = {(unsigned)strtoul(path + strlen(path) - 2, NULL, 10) + 1, 0, 0};
@@ -52,7 +52,7 @@ static void read_in_order(const char *path, int fd, off_t size)
         if (count <= 0)
             return;
         at += count;
-        lseek(fd, at, SEEK_SET); /* past what gave an error */
+        lseek(fd, at, SEEK_SET); /* past the failed bytes */
     }
 }
 

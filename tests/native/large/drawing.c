@@ -1,4 +1,4 @@
-/* drawing.c - what a sequence chooses: descriptors, files, places and sizes. */
+/* drawing.c - random choices of a sequence: descriptors, files, offsets and sizes. */
 #include <stdint.h>
 
 #include "play.h"
@@ -24,26 +24,26 @@ int some_file(int only_mutable)
     }
 }
 
-/* size_of - of a file, today. */
+/* size_of - the current size of a file. */
 off_t size_of(const struct file *file)
 {
     return file->sizes[file->sizes_count - 1];
 }
 
-/* model_of - what its words may be. */
+/* model_of - its possible words. */
 struct word model_of(const struct file *file)
 {
     return (struct word){file->number, file->version, file->sizes_count > 1};
 }
 
-/* is_stale - whether a descriptor may show what its file held before a change. */
+/* is_stale - whether a descriptor may show the contents before a change. */
 int is_stale(int fd)
 {
     const struct file *file = &files[slots[fd].file];
     return file->doubtful || file->changes != slots[fd].changes;
 }
 
-/* some_place - an offset: near a border more often than not. */
+/* some_place - an offset: usually near a border. */
 off_t some_place(off_t size)
 {
     off_t near = (off_t)draw(41) - 20;

@@ -10,7 +10,7 @@
 
 enum { TORN_BYTES = 64 << 10, PAGE = 4096, TORN_READ = 3 * BLOCK, KERNEL = 4096 };
 
-/* right_part - tells whether a result may be: bytes of the model, at most n of them. */
+/* right_part - whether a result is possible: bytes of the model, at most n of them. */
 static void right_part(int fd, const char *bytes, ssize_t count, off_t at)
 {
     const struct file *file = &files[slots[fd].file];
@@ -58,7 +58,7 @@ static void copy_out(int fd, off_t at, size_t n)
     close(into);
 }
 
-/* op_free_to_differ - what the file system below decides; bytes must be the model's. */
+/* op_free_to_differ - the lower file system decides; bytes must be the model's. */
 void op_free_to_differ(void)
 {
     int fd = some_exact();
@@ -73,7 +73,7 @@ void op_free_to_differ(void)
     (copying ? copy_out : read_at_once)(fd, at, n);
 }
 
-/* op_bad_buffer - nothing of it can be written to: EFAULT, where there are bytes. */
+/* op_bad_buffer - none of it is writable: EFAULT, if the file has bytes there. */
 void op_bad_buffer(void)
 {
     int fd = some_exact();
@@ -158,7 +158,7 @@ void op_bad_call(void)
         say(" WRONG: the offset has moved");
 }
 
-/* torn_room - a piece of memory behind which there is none. */
+/* torn_room - a piece of memory with nothing mapped behind it. */
 static char *torn_room(void)
 {
     static char *torn;
@@ -170,8 +170,8 @@ static char *torn_room(void)
     return torn + TORN_BYTES;
 }
 
-/* op_torn_buffer - only its first bytes can be written to. What comes is right, and the
- * offset moves by as much; or nothing comes, and it stays. */
+/* op_torn_buffer - only its first bytes are writable. The bytes read are right, and the
+ * offset moves by as much; or nothing is read, and it stays. */
 void op_torn_buffer(void)
 {
     int fd = some_exact();

@@ -1,4 +1,4 @@
-/* forks.c - a second process that goes on with the same descriptors, in step. */
+/* forks.c - a second process that continues with the same descriptors, in step. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static int await_answer(void)
     return count != sizeof(seed);
 }
 
-/* pass_on - lets the child do it, or gives 0 where it is for this process. */
+/* pass_on - lets the child do it, or returns 0 if it is for this process. */
 int pass_on(void (*run)(uint64_t), uint64_t seed)
 {
     run_one = run;

@@ -1,8 +1,8 @@
 /* naive.c - reads as a careless library would make them: a fault for tests to find.
  *
- * Preloaded. A read asks where the offset is, reads there, and sets the offset: two that
- * share it get the same bytes. A pread takes the file from a number's first use on, though
- * the number may have been closed and be another file's since.
+ * Preloaded. A read gets the offset, reads there, and sets the offset: two that share
+ * it get the same bytes. A pread uses the file of a number's first use, although the
+ * number may since have been closed and belong to another file.
  */
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -17,7 +17,7 @@ ssize_t read(int fd, void *out, size_t n)
     off_t at = lseek(fd, 0, SEEK_CUR);
     if (at < 0)
         return syscall(SYS_read, fd, out, n);
-    usleep(PAUSE_US); /* on few processors, too, others come in between */
+    usleep(PAUSE_US); /* also on few processors, other threads run in between */
     ssize_t count = syscall(SYS_pread64, fd, out, n, at);
     if (count > 0)
         lseek(fd, at + count, SEEK_SET);

@@ -1,4 +1,4 @@
-/* opens.c - descriptors: opened, doubled, closed in ways that are seen and that are not. */
+/* opens.c - descriptors: opened, duplicated, closed in visible and invisible ways. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 enum { DUP_FROM = 10, DUP_BELOW = 46, PIPE_TEXT = 100 };
 
-/* hold - notes what a call has given, and tells the number. */
+/* hold - notes the result of a call, and prints the number. */
 static void hold(long fd, enum kind kind, int file)
 {
     say_result(fd);
@@ -63,7 +63,7 @@ void op_open(void)
     hold(ways[way](files[file].path, O_RDONLY | flag), FILE_READ, file);
 }
 
-/* op_odd_open - what is refused, or gives a descriptor that cannot be read. */
+/* op_odd_open - opens that are refused, or return a descriptor that cannot be read. */
 void op_odd_open(void)
 {
     int file = some_file(0), writable = some_file(1);
@@ -107,7 +107,7 @@ static int some_held(void)
     return fd < 0 ? some_slot(FILE_READ) : fd;
 }
 
-/* op_dup - a second number for a descriptor; it may take the place of another. */
+/* op_dup - a second number for a descriptor; it may replace another. */
 void op_dup(void)
 {
     int fd = some_held(), to = DUP_FROM + (int)draw(DUP_BELOW - DUP_FROM);
@@ -142,7 +142,7 @@ void op_dup(void)
         slots[number] = slot;
 }
 
-/* op_reopen - a descriptor is opened anew by its name in /proc: with its own offset. */
+/* op_reopen - a descriptor is reopened by its name in /proc: with its own offset. */
 void op_reopen(void)
 {
     char path[PATH_BYTES];
@@ -184,7 +184,7 @@ void op_close(void)
     slots[fd].kind = NOTHING;
 }
 
-/* make_pipe - the reading end of a pipe that has some bytes in it. */
+/* make_pipe - the reading end of a pipe with some bytes in it. */
 static int make_pipe(void)
 {
     char text[PIPE_TEXT];
@@ -198,7 +198,7 @@ static int make_pipe(void)
     return ends[0];
 }
 
-/* op_reuse - a number is given to something else by calls that no library shows. */
+/* op_reuse - calls that no library shows reuse a number for something else. */
 void op_reuse(void)
 {
     int fd = some_slot(FILE_READ), other = some_slot(FILE_READ), file = some_file(0);

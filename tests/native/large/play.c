@@ -1,13 +1,14 @@
-/* play.c - plays random sequences of operations on large files, and tells each result.
+/* play.c - plays random sequences of operations on large files, and prints each result.
  *
- *     play make FOLDER [SIZE ...]      writes the files, those with other bytes anew
+ *     play make FOLDER [SIZE ...]      writes the files, again if their bytes differ
  *     play memory|disk FOLDER FIRST LAST [SIZE ...]
  *
- * prints a line for each operation of the sequences: what was drawn, the result, errno, a
- * digest of the bytes, the offset after it. The same lines are to come out whatever lies
- * under the files. What may differ is compared with the model of words.h and told as
- * "right" or "WRONG". With `disk` nothing is done that depends on the file system of a Tier:
- * unaligned reads by O_DIRECT, offsets of 16 TiB and more. Files are numbered from 0; one in five is changed meanwhile.
+ * prints a line for each operation of the sequences: its random choices, the result,
+ * errno, a digest of the bytes, the offset after it. The lines must be equal on every
+ * file system. Results that may differ are compared with the model of words.h and
+ * printed as "right" or "WRONG". `disk` leaves out operations that depend on the file
+ * system of a Tier: unaligned reads by O_DIRECT, offsets of 16 TiB and more. Files are
+ * numbered from 0; one in five is changed meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +67,7 @@ uint64_t draw(uint64_t below)
     return mix(state) % below;
 }
 
-/* say - adds to the line of this operation. */
+/* say - appends to the line of this operation. */
 void say(const char *format, ...)
 {
     va_list words;
@@ -77,19 +78,19 @@ void say(const char *format, ...)
     line_length += (size_t)n < left ? (size_t)n : left - 1;
 }
 
-/* say_nothing - drops the line, which another process tells. */
+/* say_nothing - drops the line, which another process prints. */
 void say_nothing(void)
 {
     line_length = 0;
 }
 
-/* say_result - what a call has returned, and errno: a success leaves it as it was. */
+/* say_result - the result of a call, and errno: a success does not change it. */
 void say_result(long result)
 {
     say(" -> %ld %d", result, errno);
 }
 
-/* say_bytes - what has been read into the room, and whether the bytes behind it stayed. */
+/* say_bytes - the bytes read into the room; whether those behind it are unchanged. */
 void say_bytes(const char *bytes, ssize_t count)
 {
     size_t n = count > 0 ? (size_t)count : 0;
@@ -122,7 +123,7 @@ static const struct operation *some_operation(void)
     return one;
 }
 
-/* step_as - one operation, all of whose choices come from the state. */
+/* step_as - one operation, whose choices all depend on the state. */
 static void step_as(const struct operation *one)
 {
     say("  %s%s", is_child() ? "child " : "", one->name);
@@ -192,7 +193,7 @@ static void take_in(const char *folder, char **sizes, int count)
     }
 }
 
-/* make - writes each file that another run has changed, or that is not there. */
+/* make - writes each file that another run has changed, or that is missing. */
 static int make(void)
 {
     for (int i = 0; i < file_count; i++) {

@@ -1,4 +1,4 @@
-/* play.h - one random sequence of operations: what it holds, draws and tells. */
+/* play.h - one random sequence of operations: its state, choices and output. */
 #ifndef LARGE_PLAY_H
 #define LARGE_PLAY_H
 
@@ -17,7 +17,7 @@ enum {
     ROOM = 4 << 20,     /* of the buffer that is read into */
     READ_MAX = 3 << 20, /* of one read */
     LINE_BYTES = 1024,
-    UNTOUCHED = 77, /* errno before a call: a success leaves it */
+    UNTOUCHED = 77, /* errno before a call: a success does not change it */
 };
 
 /* A file of the dataset, in memory that all processes share. */
@@ -28,13 +28,13 @@ struct file {
     int doubtful;     /* changed where nothing can have seen it */
     int is_mutable;
     unsigned sizes_count;
-    off_t sizes[SIZES_MAX]; /* it has had; the last one is today's */
+    off_t sizes[SIZES_MAX]; /* all sizes so far; the last one is the current one */
     char path[PATH_BYTES];
 };
 
 enum kind { NOTHING, FILE_READ, FILE_NO_READ, PIPE, FOLDER };
 
-/* What lies below a number of a descriptor. */
+/* The target of a descriptor number. */
 struct slot {
     enum kind kind;
     int file;
@@ -44,9 +44,9 @@ struct slot {
 extern struct file *files; /* `file_count` of them */
 extern int file_count;
 extern int folder_fd;
-extern int is_memory; /* whether Tiers are: the file systems of disks refuse more */
+extern int is_memory; /* whether Tiers are in memory: disks refuse more */
 extern struct slot slots[SLOTS];
-extern char room[ROOM]; /* with bytes behind it that nobody may touch */
+extern char room[ROOM]; /* the bytes behind it are inaccessible */
 
 uint64_t draw(uint64_t below);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -54,7 +54,7 @@ void say_nothing(void);
 void say_result(long result);
 void say_bytes(const char *bytes, ssize_t count);
 
-/* drawing.c: what a sequence chooses */
+/* drawing.c: random choices of a sequence */
 int some_slot(enum kind kind);
 int some_file(int only_mutable);
 off_t some_place(off_t size);

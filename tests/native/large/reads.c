@@ -13,7 +13,7 @@
 
 enum { PIECES_MAX = 5, GUARD = 64, GUARD_BYTE = 0x5a, PAGE = 4096, HIGH = 1 << 8 };
 
-/* What fortified programs call. */
+/* Called by fortified programs. */
 extern ssize_t __read_chk(int fd, void *out, size_t n, size_t left);
 extern ssize_t __pread_chk(int fd, void *out, size_t n, off_t at, size_t left);
 extern ssize_t __pread64_chk(int fd, void *out, size_t n, off_t at, size_t left);
@@ -113,7 +113,7 @@ static ssize_t by_unseen_pread(int fd, size_t n, off_t at)
     return syscall(SYS_pread64, fd, room, n, at);
 }
 
-/* by_stream - a stream of a second number, which ends where the program has read to. */
+/* by_stream - a stream of a second number, which ends at the program's position. */
 static ssize_t by_stream(int fd, size_t n, off_t at)
 {
     (void)at;
@@ -125,7 +125,7 @@ static ssize_t by_stream(int fd, size_t n, off_t at)
     if (ferror(stream))
         count = -1;
     fclose(stream);
-    errno = UNTOUCHED; /* of a stream it tells nothing */
+    errno = UNTOUCHED; /* a stream does not report it */
     return count;
 }
 
@@ -137,7 +137,7 @@ static const reader readers[] = {
     by_preadv64, by_preadv2, by_preadv64v2,   by_unseen_pread,
 };
 
-/* op_read - one of the calls that read, on a descriptor that may be anything. */
+/* op_read - one of the calls that read, on any kind of descriptor. */
 void op_read(void)
 {
     static const enum kind kinds[] = {PIPE, FOLDER, FILE_NO_READ};
@@ -187,7 +187,7 @@ void op_seek(void)
     say_result(lseek(fd, to, whence));
 }
 
-/* was_interrupted - by a signal: a plain file's sendfile and splice may be, too. */
+/* was_interrupted - by a signal, as a plain file's sendfile and splice may be. */
 static int was_interrupted(ssize_t count)
 {
     if (count >= 0 || errno != EINTR)
@@ -211,7 +211,7 @@ static ssize_t pour(int fd, off_t *at, int into, size_t n)
     return (ssize_t)done;
 }
 
-/* splice_out - the same by a pipe, a piece at a time. */
+/* splice_out - the same through a pipe, a piece at a time. */
 static ssize_t splice_out(int fd, off_t *at, size_t n)
 {
     int ends[2];
@@ -232,7 +232,7 @@ static ssize_t splice_out(int fd, off_t *at, size_t n)
     return (ssize_t)done;
 }
 
-/* op_move - sendfile and splice out of a file, at its offset or another place. */
+/* op_move - sendfile and splice out of a file, at its offset or elsewhere. */
 void op_move(void)
 {
     int fd = some_slot(FILE_READ);
@@ -260,7 +260,7 @@ void op_move(void)
     say(" %lld", (long long)at);
 }
 
-/* op_exec - another program reads on with the same descriptor. */
+/* op_exec - another program continues to read with the same descriptor. */
 void op_exec(void)
 {
     char size[32];

@@ -1,9 +1,9 @@
-/* share.c - threads of two processes read one file by one offset: each byte comes once.
+/* share.c - threads of two processes read a file by one offset: each byte once.
  *
  *     share FILE ...
  *
  * names files as play.c makes them. Exit status 1, with a line for each fault: a byte that
- * two reads have given or none has, wrong bytes, an error, an end before the end.
+ * two reads or no read returned, wrong bytes, an error, an end before the end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ enum {
     PROCESSES = 2,
     THREADS = 4,
     PIECES_MAX = 1 << 16,
-    LEAST = 2 * WORD, /* enough to know a place by */
+    LEAST = 2 * WORD, /* enough to identify an offset */
     MOST = 1 << 20,
     FEW = 1 << 13,
 };
@@ -34,7 +34,7 @@ struct piece {
     off_t at, end;
 };
 
-/* What has been read of one file, in memory that all processes share. */
+/* The bytes read of one file, in memory that all processes share. */
 static struct account {
     atomic_size_t count;
     atomic_ulong faults;
@@ -53,7 +53,7 @@ static void complain(const char *what, off_t at, ssize_t n)
                 (long long)at, errno);
 }
 
-/* place_of - where in the file bytes belong; -1: nowhere. */
+/* place_of - the offset of bytes in the file; -1: nowhere. */
 static off_t place_of(const char *bytes, ssize_t n)
 {
     for (int skip = 0; n >= LEAST - 1 && skip < WORD; skip++) {
@@ -61,7 +61,7 @@ static off_t place_of(const char *bytes, ssize_t n)
         if (told.file == file_number && told.version == 0)
             return (off_t)told.place * WORD - skip;
     }
-    return n < LEAST - 1 ? size - n : -1; /* so few come only at the end */
+    return n < LEAST - 1 ? size - n : -1; /* so few only at the end */
 }
 
 static void note(const char *bytes, ssize_t n)
@@ -79,7 +79,7 @@ static void note(const char *bytes, ssize_t n)
 
 extern ssize_t __read_chk(int number, void *out, size_t n, size_t left);
 
-/* read_some - by one of the calls that move the offset; one of them no library shows. */
+/* read_some - by a call that moves the offset; no library shows one of these calls. */
 static ssize_t read_some(char *room, size_t n, uint64_t way)
 {
     struct iovec pieces[3] = {

@@ -1,7 +1,7 @@
-/* signals.c - a signal handler that reads a file of its own while the sequence reads.
+/* signals.c - a signal handler that reads its own file while the sequence reads.
  *
- * No call may fail with EINTR that does not on a plain file, and what the handler reads is
- * right, whatever it has interrupted.
+ * No call may fail with EINTR that does not on a plain file, and the bytes that the
+ * handler reads are right, whatever it has interrupted.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ void begin_signals(void)
     arm(INTERVAL_US);
 }
 
-/* end_signals - and tells whether the handler has read wrong bytes. */
+/* end_signals - also prints whether the handler has read wrong bytes. */
 void end_signals(void)
 {
     if (own_fd < 0)
@@ -64,7 +64,7 @@ void end_signals(void)
     wrong = 0;
 }
 
-/* wait_for - the status of a child that ends, however many signals come. */
+/* wait_for - the status of a child that ends, whatever the number of signals. */
 int wait_for(int child)
 {
     int status = -1;

@@ -1,9 +1,9 @@
-/* swap.c - threads read by a number that another one gives to two files in turn.
+/* swap.c - threads read by a number that another one assigns to two files in turn.
  *
  *     swap SECONDS FILE FILE
  *
- * names files as play.c makes them. What a pread gives must be one of the two files, all of
- * it, whichever the number led to; exit status 1, with a line for each fault.
+ * names files as play.c makes them. All bytes of a pread must be from one of the two
+ * files, no matter which; exit status 1, with a line for each fault.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static void *run_reader(void *seed)
     return NULL;
 }
 
-/* swap_until - by calls that a library sees and by those that it does not. */
+/* swap_until - by calls that a library sees and by calls that it does not see. */
 static void swap_until(time_t end)
 {
     const struct timespec pause = {.tv_nsec = 50000};

@@ -1,4 +1,4 @@
-/* words.h - files whose every 8-byte word tells its file, its version and its place. */
+/* words.h - files whose 8-byte words each hold their file, version and offset. */
 #ifndef LARGE_WORDS_H
 #define LARGE_WORDS_H
 
@@ -23,7 +23,7 @@ static inline uint64_t unmix(uint64_t x)
     return x ^ (x >> 30) ^ (x >> 60);
 }
 
-/* What a word tells. `file` counts from 1, so that zeros are no word of a file. */
+/* The content of a word. `file` counts from 1, so that zeros are no word of a file. */
 struct word {
     unsigned file, version;
     uint64_t place; /* in words from the start */
@@ -48,7 +48,7 @@ static inline uint64_t load_word(const char *bytes)
     return word;
 }
 
-/* fill_words - the bytes of a file from a place on; both are multiples of a word. */
+/* fill_words - the bytes of a file from an offset on; both are multiples of a word. */
 static inline void fill_words(char *bytes, size_t size, off_t at, struct word of)
 {
     for (size_t i = 0; i < size; i += WORD) {
