@@ -1,4 +1,4 @@
-/* behave.c - situations in which a preloaded library can go wrong; "ok" or what failed.
+/* behave.c - situations in which a preloaded library can fail; "ok" or the failure.
  *
  *   behave SITUATION PATH    PATH is a File whose first bytes are "two.b"
  */
@@ -31,7 +31,7 @@ static char early[8];
             errx(1, "line %d: not true: %s", __LINE__, #condition); \
     } while (0)
 
-/* reads_right - the path reads as it should; says whether a Replica answered. */
+/* reads_right - the path reads as it should; returns whether a Replica was read. */
 static int replica_answers(void)
 {
     char text[6] = "", proc[64], link[4096] = "";
@@ -43,7 +43,7 @@ static int replica_answers(void)
     return strcmp(link, path) != 0;
 }
 
-/* Runs before every constructor, libc's own included. */
+/* Runs before every constructor, including libc's own. */
 static void before_all(int argc, char **argv, char **envp)
 {
     (void)envp;
@@ -78,7 +78,7 @@ static void errno_kept_when_lost(void)
     MUST(!replica_answers() && errno == 77);
 }
 
-/* A NULL path is an error of the kernel's, not a crash. */
+/* A NULL path is an error of the kernel, not a crash. */
 static void null_paths(void)
 {
     const char *volatile none = NULL;
@@ -107,7 +107,7 @@ static void *open_blocked(void *unused)
     return unused;
 }
 
-/* end_soon - cancels a thread that is blocked, and does not wait long for its end. */
+/* end_soon - cancels a blocked thread, and waits briefly for its end. */
 static void end_soon(pthread_t thread)
 {
     struct timespec t = {.tv_nsec = 200000000};
@@ -119,7 +119,7 @@ static void end_soon(pthread_t thread)
     MUST(pthread_timedjoin_np(thread, &result, &t) == 0 && result == PTHREAD_CANCELED);
 }
 
-/* The open waits for a Transfer that does not come. */
+/* The open waits for a Transfer that never arrives. */
 static void cancelled(void)
 {
     pthread_t thread;
@@ -191,7 +191,7 @@ static void small_stack(void)
     raise(SIGUSR1);
 }
 
-/* The descriptor limit is reached: the error is the one of any open. */
+/* The descriptor limit is reached: the error is that of any open. */
 static void no_descriptors(void)
 {
     struct rlimit before;

@@ -1,4 +1,4 @@
-/* bench_shim.c - what the Shim adds to open, stat and opens elsewhere: ratios in one run.
+/* bench_shim.c - cost of the Shim for open, stat, opens elsewhere: ratios in one run.
  *
  *   bench_shim LIST OUTSIDE     under the Shim; LIST names files below a root, by line
  *

@@ -1,4 +1,4 @@
-/* board_build.c - walks a directory and lays its segments out, as an agent would. */
+/* board_build.c - walks a directory and lays out its segments, as an agent would. */
 #include "board_build.h"
 
 #include <err.h>
@@ -29,7 +29,7 @@ struct item { /* one name, before the Entries are sorted */
     struct stat st;
     long target;    /* item that a link resolves to, -1: none */
     long number;    /* File or directory number */
-    size_t seen;    /* how many names were seen before */
+    size_t seen;    /* number of names seen before */
     uint64_t place; /* in the arena */
     uint64_t names; /* of a directory: where they begin there */
 };
@@ -131,7 +131,7 @@ static size_t holder_bytes(const struct item *it)
     return slash ? (size_t)(slash - it->rel) : 0;
 }
 
-/* by_listing - the root, then directory by directory, as names were seen in them. */
+/* by_listing - the root, then directory by directory, in the order of their names. */
 static int by_listing(const void *a, const void *b)
 {
     const struct item *one = *(struct item *const *)a, *two = *(struct item *const *)b;
@@ -144,7 +144,7 @@ static int by_listing(const void *a, const void *b)
     return one->seen < two->seen ? -1 : 1;
 }
 
-/* place_paths - gives each path its place in the arena. */
+/* place_paths - assigns each path its place in the arena. */
 static void place_paths(struct items *items)
 {
     struct item **order = malloc(items->count * sizeof(*order));
@@ -169,7 +169,7 @@ static void place_paths(struct items *items)
     free(order);
 }
 
-/* target_of - what an Entry refers to. */
+/* target_of - the target of an Entry. */
 static uint32_t target_of(const struct plan *plan, const struct item *it, uint32_t own)
 {
     if (S_ISLNK(it->st.st_mode))
@@ -356,7 +356,7 @@ void board_scan(const struct plan *plan, struct built *b)
     free(items.all);
 }
 
-/* board_begin - makes the segments that there are from the start. */
+/* board_begin - creates the segments that exist from the start. */
 static struct built board_begin(const struct plan *plan)
 {
     struct built b = {
@@ -371,7 +371,7 @@ static struct built board_begin(const struct plan *plan)
     return b;
 }
 
-/* board_serve - lets programs find the Catalog, with all that was changed before. */
+/* board_serve - lets programs find the Catalog, with all changes made before. */
 void board_serve(struct built *b)
 {
     atomic_store((_Atomic uint32_t *)&b->requests->catalog, CATALOG_SETTLING);

@@ -14,7 +14,7 @@ struct plan { /* what to build */
     const char *run, *tier, *root;
     const char *spellings[SPELLINGS_MAX]; /* aliases beside the root itself */
     unsigned spelling_count;
-    const char *filter; /* a program left alone */
+    const char *filter; /* a program without staging */
     unsigned padding;   /* invented Entries, so that the Catalog is large */
     uint32_t cold_mode;
     uint64_t wait_max_bytes, wait_max_whole_bytes, timeout_ns;
@@ -22,7 +22,7 @@ struct plan { /* what to build */
     uint32_t source;     /* of Files that are published; enum source */
     bool provisional;    /* the attributes are those of an earlier job */
     bool settled;        /* directories have not changed for long before the scan */
-    const char *partial; /* a directory that has names without an Entry */
+    const char *partial; /* a directory that contains names without an Entry */
     bool outline; /* no name below the root, and the flags have a table of changes */
 };
 
@@ -34,7 +34,7 @@ struct built { /* the segments, mapped writable */
     struct inodes *inodes;
     struct index *index;
     struct catalog
-        *outline; /* and its flags; NULL: there was a Catalog from the start */
+        *outline; /* and its flags; NULL: the Catalog existed from the start */
     struct flags *changes;
 };
 

@@ -1,5 +1,5 @@
 /* getenv_beside.c - a thread reads the environment, another changes it, while the first
- * one starts shells: none of them may lose what it has set, or crash. */
+ * one starts shells: none of them may lose its settings, or crash. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

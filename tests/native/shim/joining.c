@@ -6,7 +6,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* use - calls that the program before has hardly made. */
+/* use - calls that the program has hardly made before. */
 static void *use(void *unused)
 {
     struct stat64 st;

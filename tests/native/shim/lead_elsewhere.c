@@ -1,5 +1,5 @@
-/* lead_elsewhere.c - a library behind the Shim, in which somebody leads the link "../way" to
- * another directory between the Shim's look and the call. */
+/* lead_elsewhere.c - a library behind the Shim that retargets the link "../way" to
+ * another directory between the Shim's check and the call. */
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
  *   map_early FILE
  *
  * Prints for each mapping whether it shows the file's bytes, by mmap() and by mmap64(), and
- * on the standard error output how many of them are of the file itself. */
+ * on standard error the number of mappings of the file itself. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

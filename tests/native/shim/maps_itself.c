@@ -1,4 +1,4 @@
-/* maps_itself.c - a library that replaces mmap(), as allocators do that count what is mapped. */
+/* maps_itself.c - a library that replaces mmap(), as allocators with statistics do. */
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -92,7 +92,7 @@ static int pending(void)
     return used;
 }
 
-/* move - the Transfer of a File has gone on. */
+/* move - the Transfer of a File has progressed. */
 static void move(uint64_t file)
 {
     static uint32_t come;

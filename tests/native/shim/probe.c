@@ -1,4 +1,4 @@
-/* probe.c - calls one libc function by its name and says what came of it.
+/* probe.c - calls one libc function by its name and prints the result.
  *
  *   probe open NAME PATH       "LINK CONTENTS" of the descriptor; write forms print "-"
  *   probe stat NAME PATH       "DEV INO MODE NLINK SIZE MTIME_NS" (by descriptor: fstat...)
@@ -256,7 +256,7 @@ static int name_by_name(const char *path)
     return CALL(int, (const char *))(path); /* unlink, remove, rmdir */
 }
 
-/* Where the Shim does not see it: what is there before the call, and what is left. */
+/* Where the Shim does not see it: the contents before the call, and after it. */
 static int silently(long number, const char *path)
 {
     if (number == SYS_umount2)

@@ -1,4 +1,4 @@
-/* small_stack.c - starts programs from a thread with the smallest stack there is. */
+/* small_stack.c - starts programs from a thread with the smallest possible stack. */
 #include <limits.h>
 #include <pthread.h>
 #include <spawn.h>

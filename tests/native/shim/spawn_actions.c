@@ -39,7 +39,7 @@ int main(int argc, char **argv)
         posix_spawn_file_actions_addfchdir_np(&actions, open("a", O_RDONLY));
         name = "../two.bin";
     } else if (strcmp(argv[1], "late") ==
-               0) { /* what the name leads to changes between the two calls */
+               0) { /* the target of the name changes between the two calls */
         if (symlink("one.bin", "moving") != 0)
             err(1, "moving");
         name = "moving";
@@ -48,7 +48,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "late") == 0 &&
         (unlink("moving") != 0 || symlink("two.bin", "moving") != 0))
         err(1, "moving");
-    if (strcmp(argv[1], "copied") == 0) /* the child does not see what it has cut */
+    if (strcmp(argv[1], "copied") == 0) /* the child does not see its own truncation */
         posix_spawn_file_actions_addclose(&actions, 1);
     memcpy(&copy, &actions, sizeof(copy));
     if (posix_spawn(&child, "/usr/bin/printf",

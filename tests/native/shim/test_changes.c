@@ -1,4 +1,4 @@
-/* test_changes.c - changes before there is a Catalog: none is lost, whenever that comes.
+/* test_changes.c - changes before the Catalog exists: none is lost at any time.
  *
  *   test_changes RUN TIER ROOT
  */
@@ -39,8 +39,8 @@ static void *add_all(void *kind)
     return NULL;
 }
 
-/* check_table - threads that add the same files fill one slot each, as a rule, and lose no
- * kind of change; a full table says so. */
+/* check_table - threads that add the same files usually fill one slot each, and lose no
+ * kind of change; a full table is reported. */
 static void check_table(void)
 {
     pthread_t threads[THREADS];
@@ -76,8 +76,8 @@ static void begin_anew(void)
         atomic_store(&returned[f], 0);
 }
 
-/* check_settling - a process that has found no Catalog before its change marks it itself, if
- * there is one after it. */
+/* check_settling - a process that found no Catalog before its change marks it itself,
+ * if one exists after it. */
 static void check_settling(void)
 {
     const struct stat st = stat_of(0);
@@ -94,7 +94,7 @@ static void check_settling(void)
     CHECK(board.flags->mounts == before + 1);
 }
 
-/* check_below - what has another identity in the Catalog takes the root below which it lay. */
+/* check_below - an object with another identity in the Catalog marks its root. */
 static void check_below(void)
 {
     const struct stat unknown = {.st_dev = 1, .st_ino = 1};
@@ -121,7 +121,7 @@ static bool marked(uint32_t file)
     return atomic_load((_Atomic uint8_t *)&board.flags->written[file]) != 0;
 }
 
-/* check_race - whatever has returned before the Catalog is served is marked in it. */
+/* check_race - changes that returned before the Catalog is served are marked in it. */
 static void check_race(unsigned pause)
 {
     pthread_t threads[THREADS];

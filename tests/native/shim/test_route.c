@@ -29,14 +29,14 @@ static const char *routed(enum where where)
     return text;
 }
 
-/* expect - a path below ROOT ("$" stands for it), and what it must be routed to. */
+/* expect - a path below ROOT (written as "$"), and its required route. */
 static void expect(const char *root, const char *path, const char *wanted)
 {
     char full[2 * PATH_BYTES_MAX];
     const char *dollar = strchr(path, '$');
     snprintf(full, sizeof(full), "%.*s%s%s", dollar ? (int)(dollar - path) : 0, path,
              dollar ? root : "", dollar ? dollar + 1 : path);
-    char *exact = strdup(full); /* the sanitizer knows where it ends */
+    char *exact = strdup(full); /* the sanitizer knows its end */
     const char *got = routed(route_absolute(&segments, exact, &route));
     if (strcmp(got, wanted) != 0) {
         fprintf(stderr, "%s -> %s, not %s\n", full, got, wanted);
