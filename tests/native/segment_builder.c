@@ -7,7 +7,7 @@ size_t aligned_bytes(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* segment_head - what each segment begins with. */
+/* segment_head - the beginning of each segment. */
 struct segment segment_head(enum segment_kind kind, size_t length)
 {
     return (struct segment){.magic = "MONARCH",
@@ -29,7 +29,7 @@ size_t inodes_bytes(size_t slots)
     return sizeof(struct inodes) + slots * sizeof(struct inode);
 }
 
-/* take - gives the offset of an array, and moves to the end of it. */
+/* take - returns the offset of an array, and moves to its end. */
 static uint64_t take(uint64_t *end, uint64_t count, size_t item_bytes)
 {
     uint64_t start = *end;
@@ -38,8 +38,8 @@ static uint64_t take(uint64_t *end, uint64_t count, size_t item_bytes)
     return start;
 }
 
-/* index_place - puts the arrays of an index block behind its head, for the counts that
- * the head has already. Returns the length of the block. */
+/* index_place - puts the arrays of an index block behind its head, for the counts
+ * already in the head. Returns the length of the block. */
 size_t index_place(struct index *index)
 {
     uint64_t end = aligned_bytes(sizeof(*index));
@@ -60,7 +60,7 @@ static int64_t ns(struct timespec t)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* entry_observe - notes what the kernel says of a name, its attributes apart. */
+/* entry_observe - stores the kernel's data of a name, except its attributes. */
 void entry_observe(struct entry *entry, const struct stat *st)
 {
     entry->ino = st->st_ino;

@@ -1,4 +1,4 @@
-/* golden.c - what two machines must agree about: prints the layout of all shared
+/* golden.c - values that two machines must agree on: prints the layout of all shared
  * structures, the bytes of the frames between peers, and checksums. */
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* check.h - the one assertion of the C tests: says what failed, ends with exit code 1. */
+/* check.h - the one assertion of the C tests: prints what failed, ends with code 1. */
 #ifndef MONARCH_TEST_CHECK_H
 #define MONARCH_TEST_CHECK_H
 

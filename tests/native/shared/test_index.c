@@ -1,4 +1,4 @@
-/* test_index.c - an index block finds what was put into it, and nothing else. */
+/* test_index.c - an index block finds its contents, and nothing else. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -93,8 +93,8 @@ static void refuses_a_path_that_stands_twice(size_t length)
     CHECK(index_finish(ix, length) == 0);
 }
 
-/* survives_any_damage - a block whose digest is right but whose bytes are not is refused,
- * or else can be looked up without leaving it (the sanitizer watches). */
+/* survives_any_damage - a block with a right digest but wrong bytes is refused, or else
+ * lookups do not leave it (the sanitizer watches). */
 static void survives_any_damage(size_t length, int trials)
 {
     struct index *ix = (struct index *)block;

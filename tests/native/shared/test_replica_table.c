@@ -1,5 +1,5 @@
-/* test_replica_table.c - Replica names stand for identities; the inode table finds Files
- * while another thread inserts; process slots are taken once. */
+/* test_replica_table.c - Replica names represent identities; the inode table finds
+ * Files while another thread inserts; process slots are taken once. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static void finds_right_files_while_others_are_inserted(void)
     free(table);
 }
 
-/* The slots of evicted Replicas are used again: staging and evicting can go on for ever. */
+/* Slots of evicted Replicas are reused: staging and evicting can continue for ever. */
 static void removed_slots_are_used_again(void)
 {
     enum { SLOTS = 64, LIVE = 40 };
@@ -89,7 +89,7 @@ static bool is_free(const struct inodes *t)
     return true;
 }
 
-/* What comes and goes leaves no slots behind that look-ups of strangers must pass. */
+/* Replicas that come and go leave no slots that lookups of other files must pass. */
 static void an_emptied_table_is_as_new(void)
 {
     enum { SLOTS = 64, LIVE = 61 }; /* a prime: each step visits all */
@@ -112,8 +112,8 @@ static void an_emptied_table_is_as_new(void)
     free(table);
 }
 
-/* A Replica that has gone may be open: it is known until those that are there, or that
- * have gone since, need its room. */
+/* An evicted Replica may be open: it is remembered until present Replicas, or later
+ * evicted ones, need its space. */
 static void what_has_gone_is_known_as_long_as_there_is_room(void)
 {
     enum { SLOTS = 130, THERE = 60, ROOM = 120 };
@@ -132,7 +132,7 @@ static void what_has_gone_is_known_as_long_as_there_is_room(void)
             known += replica_find(table, 0, i) == (int64_t)i;
         CHECK(known == (ino - 1 < ROOM ? ino - 1 : ROOM));
     }
-    CHECK(replica_insert(table, 0, 599 - THERE, 7) == 0); /* it is there again */
+    CHECK(replica_insert(table, 0, 599 - THERE, 7) == 0); /* it is present again */
     CHECK(replica_find(table, 0, 599 - THERE) == 7);
     replica_remove(table, 0, 599 - THERE);
     CHECK(replica_find(table, 0, 599 - THERE) == -1);
