@@ -1,5 +1,5 @@
-/* cancel.c - prints within how many milliseconds a thread ends that is cancelled while its
- * open waits.
+/* cancel.c - prints the milliseconds until the end of a thread that is cancelled while
+ * its open waits.
  */
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* led_back.c - cuts a file by a link that is led elsewhere when the call begins, and back
- * before it returns: LINK, the target meanwhile, and the first target. */
+/* led_back.c - truncates a file by a link that is retargeted when the call begins, and
+ * restored before it returns: LINK, the target meanwhile, and the first target. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <signal.h>

@@ -10,7 +10,7 @@
 
 static const char name[] = "/shown/data";
 
-/* real - the path itself, or what is shown by it. */
+/* real - the path itself, or the path that it shows. */
 static const char *real(const char *path)
 {
     static _Thread_local char out[4096];

@@ -1,7 +1,7 @@
 /* strict.c - works with the files of the working directory where a filter ends it at each
  * system call but those that it makes itself, and those of a list:
  *
- *     strict COLD MADE NAME...     COLD was not opened yet, MADE is not there yet
+ *     strict COLD MADE NAME...     COLD was not opened yet, MADE does not exist yet
  */
 #include <fcntl.h>
 #include <linux/filter.h>

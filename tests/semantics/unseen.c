@@ -1,4 +1,4 @@
-/* unseen.c - writes NEW into a file in a way that its first word names. */
+/* unseen.c - writes NEW into a file in a way named by its first word. */
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@ static char *at(void *rings, uint32_t offset)
     return (char *)rings + offset;
 }
 
-/* open_by_ring - opens a file by a ring of the kernel, with one entry; -1: there is none. */
+/* open_by_ring - opens a file by a ring of the kernel, with one entry; -1: none. */
 static int open_by_ring(const char *path)
 {
     struct io_uring_params p = {0};

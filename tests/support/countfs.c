@@ -2,22 +2,22 @@
  *
  *     countfs SOURCE MOUNTPOINT [KEY=VALUE ...]
  *
- * returns when the mount is there. MOUNTPOINT/.counts reads as lines "name value", exact
+ * returns once it is mounted. MOUNTPOINT/.counts reads as lines "name value", exact
  * because neither data nor attributes are cached by the kernel unless keep_ms is set;
  * lines "KEY=VALUE" written to MOUNTPOINT/.control change a setting, "reset=1" zeroes the
  * counts. Neither is listed.
  *
  *     bw         bytes per second over all readers, 0 = unlimited
  *     open_us    delay of each open; read_us of each read; stat_us of each stat;
- *                most_reads counts how many reads were delayed at once, at most
+ *                most_reads counts the maximum of reads delayed at once
  *     op_us      time of each stat, open, read, listing and xattr at a server that runs
  *     parallel   so many of them at once, 0 = all
  *     thrash     more reads than this at once slow each other down: of twice as many
  *                each takes four times its read_us; 0 = they do not
  *     plus       1 = directories are read with the metadata of their names (READDIRPLUS)
  *     keep_ms    how long the kernel keeps names and metadata; only as an argument
- *     no_xattrs  1 = there are no extended attributes
- *     aged       1 = the time of change is told as that of modification
+ *     no_xattrs  1 = no extended attributes
+ *     aged       1 = the ctime is reported as equal to the mtime
  *     cached     1 = the kernel may cache data (for shared mmap); each open drops it; 2 = it
  *                stays until then, however often the file is opened
  *     open_eio   opens of paths that contain this text fail with EIO
@@ -104,7 +104,7 @@ static int matches(enum text setting, const char *path)
     return found;
 }
 
-/* stall - waits while the path is stalled; -EINTR when the caller has been killed. */
+/* stall - waits while the path is stalled; -EINTR if the caller has been killed. */
 static int stall(const char *path)
 {
     while (matches(STALL, path)) {
@@ -158,7 +158,7 @@ static int set(char *line)
     return -EINVAL;
 }
 
-/* below - a path from the source's root on; all letters are small where case is ignored. */
+/* below - a path relative to the source's root; in lower case if case is ignored. */
 static const char *below(const char *path)
 {
     static _Thread_local char folded[PATH_ROOM];
@@ -380,7 +380,7 @@ static int source_path(const char *path, char out[PATH_ROOM])
     return n < PATH_ROOM ? 0 : -ENAMETOOLONG;
 }
 
-/* ask_xattrs - counts the request; -ENOSYS: the kernel does not ask again. */
+/* ask_xattrs - counts the request; -ENOSYS: the kernel does not send it again. */
 static int ask_xattrs(void)
 {
     counts[XATTRS]++;

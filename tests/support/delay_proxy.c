@@ -2,9 +2,9 @@
  *
  *     delay_proxy PORT HOST:PORT ONE_WAY_MS [MB_A_S [QUEUE_KB]]
  *
- * Both ways are delayed. The way back, from the server, has the link's rate; what does not
- * fit into the queue before the link is dropped: its connection is closed. It prints the
- * port that it listens on, which 0 lets the kernel choose. */
+ * Both ways are delayed. The way back, from the server, has the link's rate; bytes that
+ * do not fit into the queue before the link are dropped: their connection is closed. It
+ * prints its listening port; with PORT 0 the kernel chooses it. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -123,7 +123,7 @@ static void close_end(struct end *end)
     close(end->fd);
     while (end->arrived.first)
         free(get(&end->arrived));
-    end->next_dead = proxy.dead; /* events of this turn may still name it */
+    end->next_dead = proxy.dead; /* events of this turn may still refer to it */
     proxy.dead = end;
 }
 
@@ -133,7 +133,7 @@ static void close_both(struct end *end)
     close_end(end);
 }
 
-/* Frees the ends that nothing on the line belongs to any more. */
+/* Frees the ends to which no bytes on the line belong any more. */
 static void bury(void)
 {
     struct end **at = &proxy.dead;
@@ -174,7 +174,7 @@ static void accept_one(int listener)
     watch(far, EPOLLIN, EPOLL_CTL_ADD);
 }
 
-/* When bytes of the server arrive, which share one link; 0: its queue is full. */
+/* The arrival time of bytes of the server, on one shared link; 0: its queue is full. */
 static uint64_t due_by_link(size_t size, uint64_t now)
 {
     uint64_t start = proxy.link_free_ns > now ? proxy.link_free_ns : now;
@@ -216,7 +216,7 @@ static void take(struct end *end)
     put(&proxy.lines[end->from_server], chunk);
 }
 
-/* Writes what has arrived; what the other side does not take yet waits for it. */
+/* Writes arrived bytes; those that the other side does not accept yet wait for it. */
 static void give(struct end *end)
 {
     while (end->is_open && end->arrived.first) {
@@ -237,7 +237,7 @@ static void give(struct end *end)
     }
 }
 
-/* Writes what is due on a line; returns when more is, at most `next`. */
+/* Writes the due bytes of a line; returns when more are due, at most `next`. */
 static uint64_t give_line(struct queue *line, uint64_t now, uint64_t next)
 {
     while (line->first && line->first->due_ns <= now) {
@@ -250,13 +250,13 @@ static uint64_t give_line(struct queue *line, uint64_t now, uint64_t next)
             continue;
         }
         put(&end->arrived, chunk);
-        if (end->arrived.first == chunk) /* else it waits for its socket */
+        if (end->arrived.first == chunk) /* otherwise it waits for its socket */
             give(end);
     }
     return line->first && line->first->due_ns < next ? line->first->due_ns : next;
 }
 
-/* Writes all that is due; returns the milliseconds until more is. */
+/* Writes all due bytes; returns the milliseconds until more are due. */
 static int give_all(void)
 {
     uint64_t now = now_ns(), next = now + 1000 * NS_PER_MS;

@@ -1,3 +1,3 @@
-/* empty_shim.c - a library in the place of the Shim that does nothing. */
+/* empty_shim.c - a library in place of the Shim that does nothing. */
 extern int shim_is_here;
 int shim_is_here = 1;

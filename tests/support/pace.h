@@ -1,4 +1,4 @@
-/* pace.h - how long a server takes: per operation, per read, and for its bytes. */
+/* pace.h - time that a server takes: per operation, per read, and for its bytes. */
 #ifndef TEST_PACE_H
 #define TEST_PACE_H
 
@@ -9,14 +9,14 @@
 #include <time.h>
 
 #define NS_PER_S 1000000000ull
-#define BURST_NS 5000000ull /* what an idle link may have saved up */
+#define BURST_NS 5000000ull /* maximum credit of an idle link */
 
 static uint64_t link_free_ns; /* when the last reserved byte will have passed */
 static pthread_mutex_t link_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned serving; /* operations that the server runs now */
 static pthread_mutex_t server_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t server_free = PTHREAD_COND_INITIALIZER;
-static atomic_uint reading; /* reads that run now */
+static atomic_uint reading; /* reads running now */
 
 static uint64_t pace_now_ns(void)
 {
@@ -38,7 +38,7 @@ static void pace_delay(uint64_t us)
         pace_until(pace_now_ns() + us * 1000);
 }
 
-/* pace_operation - runs one operation of so many us when its turn has come. */
+/* pace_operation - runs one operation of so many us when it is its turn. */
 static void pace_operation(uint64_t us, uint64_t parallel)
 {
     if (!us)
@@ -55,8 +55,8 @@ static void pace_operation(uint64_t us, uint64_t parallel)
     pthread_mutex_unlock(&server_lock);
 }
 
-/* pace_read - delays a read: more than `thrash` at once slow each other down; notes in
- * `most` how many there have been at once. */
+/* pace_read - delays a read: more than `thrash` at once slow each other down; stores in
+ * `most` the maximum at once. */
 static void pace_read(uint64_t us, uint64_t thrash, atomic_ullong *most)
 {
     unsigned long long beside = atomic_fetch_add(&reading, 1) + 1, known = *most;

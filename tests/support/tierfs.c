@@ -1,14 +1,14 @@
-/* tierfs.c - a passthrough FUSE to put a Tier on, which is slow, fails or hangs as it is told.
+/* tierfs.c - a passthrough FUSE for a Tier, which is slow, fails or hangs on command.
  *
  *     tierfs SOURCE MOUNTPOINT [KEY=VALUE ...]
  *
- * returns when the mount is there. Lines "KEY=VALUE" written to MOUNTPOINT/.control change
- * a setting; MOUNTPOINT/.counts tells how many bytes were read. Neither is listed.
+ * returns once it is mounted. Lines "KEY=VALUE" written to MOUNTPOINT/.control change
+ * a setting; MOUNTPOINT/.counts shows the number of bytes read. Neither is listed.
  *
- *     eio        0 = well; 1 = reads of data fail with EIO; 2 = opens too; 3 = all does
- *     stall      not empty: all requests wait until it is
+ *     eio        0 = well; 1 = reads of data fail with EIO; 2 = opens too; 3 = all
+ *     stall      not empty: all requests wait until it is empty
  *     bw         bytes per second over all readers, 0 = unlimited
- *     burst_us   so many microseconds in which nothing was read are made up for
+ *     burst_us   credit for so many microseconds without reads
  *     wbw        the same over all writers
  *     write      errno with which writes of data fail, 0 = well
  */
@@ -41,7 +41,7 @@ static atomic_int eio, stalled, bytes_per_s, burst_us = BURST_US;
 static atomic_int written_per_s, write_error;
 static atomic_ullong read_bytes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int64_t given_ns; /* when the medium has given all that was asked for */
+static int64_t given_ns; /* when the medium has delivered all requested bytes */
 static int source_fd = -1;
 
 static const char *below(const char *path)
@@ -54,7 +54,7 @@ static int is_own(const char *path)
     return strcmp(path, "/.control") == 0 || strcmp(path, "/.counts") == 0;
 }
 
-/* enter - what each request does first. */
+/* enter - the first action of each request. */
 static int enter(int fails_from)
 {
     const struct timespec step = {.tv_nsec = 20000000};
@@ -66,7 +66,7 @@ static int enter(int fails_from)
     return eio >= fails_from ? -EIO : 0;
 }
 
-/* pace - waits until a medium of this bandwidth has given so many more bytes. */
+/* pace - waits until a medium of this bandwidth has delivered so many more bytes. */
 static void pace(ssize_t n, int rate)
 {
     struct timespec now;
@@ -148,7 +148,7 @@ static int fs_create(const char *path, mode_t mode, struct fuse_file_info *fi)
     return error ? error : keep(openat(source_fd, below(path), flags, mode), fi);
 }
 
-/* tell_counts - what is read of .counts. */
+/* tell_counts - the contents of .counts. */
 static int tell_counts(char *out, size_t size, off_t offset)
 {
     char line[LINE_BYTES];

@@ -1,4 +1,4 @@
-/* cancel_reads.c - a thread reads the same bytes of a file for ever, and is cancelled. */
+/* cancel_reads.c - a thread reads the same bytes of a file until it is cancelled. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* hash_stream - FNV-1a of what is left in a stream; gives its length too. */
+/* hash_stream - FNV-1a of the rest of a stream; also returns its length. */
 static uint64_t hash_stream(FILE *file, uint64_t *length)
 {
     uint64_t hash = 0xcbf29ce484222325u;
