@@ -143,7 +143,7 @@ def test_file_of_a_dataset_by_a_link_of_its_own_names_no_alias(
     assert f"{other} is a file of {dataset.root}; add the directory" in told.text
 
 
-# -- files that are opened for writing too ---------------------------------------------
+# -- files opened for writing too ------------------------------------------------------
 
 
 def test_report_explains_why_opens_for_writing_are_not_served(run, dataset) -> None:
@@ -159,7 +159,7 @@ def test_report_explains_why_opens_for_writing_are_not_served(run, dataset) -> N
     assert told.report["opens_for_writing"] == 5
 
 
-# -- tiers that are not what they are called -------------------------------------------
+# -- tiers with misleading names -------------------------------------------------------
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_tier_on_a_network_file_system_is_doubtful(monkeypatch, tmp_path) -> Non
     assert "is on a network file system" in doubt
 
 
-# -- nothing to stage, and what cannot be read ---------------------------------------
+# -- nothing to stage, and unreadable files ------------------------------------------
 
 
 def test_empty_dataset_is_reported_at_the_start(run, tmp_path) -> None:

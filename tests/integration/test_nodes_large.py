@@ -91,7 +91,7 @@ def test_requested_blocks_are_read_once_without_fill(
     assert exchange["served_ranges"] > 0 == exchange["served_files"]
 
 
-# -- what breaks meanwhile ------------------------------------------------------------
+# -- faults meanwhile -----------------------------------------------------------------
 
 
 def start_slowly(

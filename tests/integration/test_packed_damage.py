@@ -85,7 +85,7 @@ def frames(content: bytes) -> list[Frame]:
     return found
 
 
-# -- pieces that are not what they say ------------------------------------------------
+# -- pieces with false headers --------------------------------------------------------
 
 
 def padded(zstd: bytes, length: int) -> bytes:

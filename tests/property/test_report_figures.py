@@ -43,7 +43,7 @@ NODES = (1, 1, 2, 5)
 WAITED = ("origin", "peer", "blocks")
 ROUNDED = 0.06  # 1.0 KiB is up to 1.05 KiB
 
-# -- what a job may have counted -----------------------------------------------------
+# -- possible counters of a job ------------------------------------------------------
 
 
 def some(rng: Random) -> int:
@@ -122,7 +122,7 @@ def job_of(rng: Random) -> tuple[list[Snapshot], dict[str, Any]]:
     return parts, json.loads(json.dumps(report))
 
 
-# -- what the text tells -------------------------------------------------------------
+# -- figures in the text -------------------------------------------------------------
 
 PATTERNS = {
     "count": r"[\d,]+",

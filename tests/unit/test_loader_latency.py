@@ -167,7 +167,7 @@ def test_ten_splits_of_200_000_records_touch_no_data(tmp_path):
         records.select([200_000])
 
 
-# -- what may be given out of order ----------------------------------------------------
+# -- delivery out of order -------------------------------------------------------------
 
 
 def test_a_backlog_takes_ready_records_and_ends_with_its_epoch():

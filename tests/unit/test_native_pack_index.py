@@ -82,7 +82,7 @@ def again(node: Node, wanted: Wanted, start: Make, contents: list[bytes]) -> Nod
     return start(contents, replace(wanted, origin=node.job.origin))
 
 
-# -- what is written is found ---------------------------------------------------------
+# -- written entries are found --------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["none", "lz4", "zstd:3"])

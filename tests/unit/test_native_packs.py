@@ -184,7 +184,7 @@ def make() -> Iterator[Callable[..., Node]]:
             node.table.close()
 
 
-# -- what goes in comes out ------------------------------------------------------------
+# -- the same bytes come back ----------------------------------------------------------
 
 CODECS = ["none", "lz4", "lz4hc:9", "zstd:3", "zstd:-5", "zstd:1+shuffle4"]
 SIZES = [1, 2, 21, 4095, 110_000, MIB - 1, MIB, MIB + 1, 3 * MIB + 7, 8 * MIB]

@@ -112,7 +112,7 @@ def test_random_bytes_are_marks_or_a_protocol_error(body):
     assert all(0 <= number <= NUMBER_MAX for number in numbers)
 
 
-# -- telling ----------------------------------------------------------------------
+# -- sending ----------------------------------------------------------------------
 
 
 def test_marks_of_each_side_reach_the_other_and_are_not_echoed():
@@ -238,7 +238,7 @@ def test_more_marks_than_a_node_keeps_mark_all_roots(monkeypatch):
     assert len(one.log) == 900 + len(EVERYTHING)
 
 
-# -- who comes when ---------------------------------------------------------------
+# -- order of arrival -------------------------------------------------------------
 
 
 def test_a_new_session_receives_everything_from_the_start():

@@ -364,7 +364,7 @@ def test_a_dataset_without_files_is_placed_everywhere_at_once():
     assert [kept.tolist() for kept in held(placement)] == [[], []]
 
 
-# -- copies that are asked for ---------------------------------------------------------
+# -- requested copies ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3, 4, 9])

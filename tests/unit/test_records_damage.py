@@ -177,7 +177,7 @@ def test_missing_records_of_a_parquet_unit_are_an_error(tmp_path, monkeypatch):
         records[0]
 
 
-# -- what has changed, and what cannot be kept -----------------------------------------
+# -- changed files, and indexes that cannot be kept ------------------------------------
 
 
 @pytest.mark.parametrize("place", ["new.jpg", "a/new.jpg", "a/b/new.jpg"])
