@@ -41,7 +41,7 @@ struct queue {
     struct chunk *first, **last;
 };
 
-/* One end of a connection; what it receives goes to its peer. */
+/* One end of a connection; received bytes are sent to its peer. */
 struct end {
     int fd;
     bool from_server, is_open;

@@ -138,7 +138,7 @@ def test_when_the_hub_leaves_the_next_takes_its_place(tmp_path, lost):
                 await node.sees(lambda v: {m.number for m in v.joined} == numbers)
             await rest[0].becomes_hub()
             assert not any(node.mesh.is_hub for node in rest[1:])
-            # and news still goes around
+            # and news is still forwarded
             nodes[4].mesh.set_phase(Phase.FINISHED)
             for node in rest:
                 await node.sees(lambda v: v.members[4].phase is Phase.FINISHED)

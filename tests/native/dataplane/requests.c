@@ -83,8 +83,7 @@ static void a_file_comes_once_until_it_is_taken(void)
     }
 }
 
-/* expect_soon - requests arrive at once, repeatedly, and not with the next heartbeat.
- * */
+/* expect_soon - requests arrive at once, repeatedly, not with the next heartbeat. */
 static void expect_soon(void)
 {
     uint64_t began = clock_ns();

@@ -244,7 +244,7 @@ static void end_failed(void)
     monarch_engine_requests(board->engine, files, 64); /* programs check again */
 }
 
-/* hint - Files that a program will open; may be wrong, or have ended. */
+/* hint - Files that a program will open; may be wrong, or empty. */
 static void hint(uint32_t program, uint32_t n)
 {
     uint32_t files[FILES];

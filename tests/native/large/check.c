@@ -28,7 +28,7 @@ static uint64_t draw(uint64_t below)
     return mix(random_state) % below;
 }
 
-/* judge - notes one read of n bytes at an offset; returns the next offset. */
+/* judge - notes one read of n bytes at an offset; returns the bytes to advance. */
 static ssize_t judge(const char *path, ssize_t count, off_t at, off_t size)
 {
     struct word of = {(unsigned)strtoul(path + strlen(path) - 2, NULL, 10) + 1, 0, 0};

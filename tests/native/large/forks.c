@@ -17,7 +17,7 @@ int is_child(void)
     return in_child;
 }
 
-/* raise_fd - gives a descriptor a number that no sequence uses. */
+/* raise_fd - moves a descriptor to a number that no sequence uses. */
 static int raise_fd(int fd)
 {
     int raised = fcntl(fd, F_DUPFD_CLOEXEC, KEPT_FROM + 1);

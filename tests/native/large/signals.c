@@ -18,7 +18,7 @@ static volatile sig_atomic_t wrong;
 static int own_fd = -1;
 static unsigned calls;
 
-/* arm - one signal; the next only when its handler ends, so that there is progress. */
+/* arm - one signal; the next only when its handler ends, to ensure progress. */
 static void arm(int interval_us)
 {
     struct itimerval one = {.it_value = {0, interval_us}};

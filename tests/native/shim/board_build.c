@@ -131,7 +131,7 @@ static size_t holder_bytes(const struct item *it)
     return slash ? (size_t)(slash - it->rel) : 0;
 }
 
-/* by_listing - the root, then directory by directory, in the order of their names. */
+/* by_listing - the root, then directory by directory, in the order of discovery. */
 static int by_listing(const void *a, const void *b)
 {
     const struct item *one = *(struct item *const *)a, *two = *(struct item *const *)b;
