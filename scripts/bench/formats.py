@@ -26,6 +26,8 @@ import psutil
 from format_files import FORMATS, SUM, Format
 from table import Row, print_rows
 
+from monarch.tiers.pool import TIER_PARTS
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from support import countfs
@@ -149,7 +151,8 @@ class Site:
 
     def _launcher(self, folder: Path, nodes: int) -> list[str]:
         """`monarch run ... --`, the same on each node."""
-        tier = f"ram:{int(ROOM * self.size)}B:{folder}"
+        size = int(ROOM * self.size * TIER_PARTS / (TIER_PARTS - 1))  # and the Pool
+        tier = f"ram:{size}B:{folder}"
         words = [self.monarch, "run", "-q", "--strict", "--tier", tier]
         words += ["--data", str(self.origin.root)]
         if nodes > 1:
