@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/base/clock.h"
 #include "dataplane/base/syscalls.h"
 #include "dataplane/extents/packed_extents.h"
 #include "dataplane/extents/partial.h"
@@ -379,8 +380,8 @@ static int attach(struct server *s, const struct pending_request *p, struct repl
  * damaged, or cannot be read. */
 int reply_attach(struct server *s, const struct pending_request *p, struct reply *out)
 {
-    int rc = -EAGAIN;
-    for (int i = 0; rc == -EAGAIN && i < LOOKS_MAX; i++)
+    int looks = 1, rc = attach(s, p, out);
+    while (rc == -EAGAIN && looks++ < LOOKS_MAX && reply_is_there(s, p, clock_ns()))
         rc = attach(s, p, out);
     if (rc)
         out->head.size = out->left = 0;
