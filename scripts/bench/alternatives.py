@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import shutil
 import statistics
 import subprocess
@@ -174,6 +175,15 @@ def print_row(nodes: int, way: str, timed: list[Timed], size_bytes: int) -> None
     )
 
 
+def missing() -> str | None:
+    """Return what this machine lacks, if anything."""
+    if os.geteuid() != 0:
+        return "needs root, to mount"
+    if not shutil.which("rclone"):
+        return "needs the program rclone"
+    return countfs.missing()
+
+
 def main() -> None:
     """Measure on each number of nodes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -181,8 +191,8 @@ def main() -> None:
     parser.add_argument("--nodes", default="1,4", help="numbers of nodes")
     parser.add_argument("--files", type=int, default=FILES)
     given = parser.parse_args()
-    if not shutil.which("rclone"):
-        parser.error("needs rclone")
+    if lacking := missing():
+        parser.error(lacking)
     monarch = Path(sysconfig.get_path("scripts")) / "monarch"
     print("| nodes | read | before | epochs | whole job | read from the origin |")
     print("| ---: | --- | ---: | --- | ---: | ---: |")
