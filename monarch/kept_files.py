@@ -17,14 +17,14 @@ LEFTOVER_S: Final = 3600.0
 """An older temporary file was left by a killed process."""
 
 
-def make_private(folder: Path) -> None:
+def make_directories(folder: Path) -> None:
     """Make a directory and its missing parents, for this user alone.
 
     Raises:
         OSError: one cannot be made.
     """
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    for one in reversed(missing):
+    missing = [one for one in folder.parents if not one.exists()]
+    for one in (*reversed(missing), folder):
         one.mkdir(mode=0o700, exist_ok=True)
 
 
@@ -49,7 +49,7 @@ class KeptFiles:
         Raises:
             OSError: it cannot be made.
         """
-        make_private(self.folder)
+        make_directories(self.folder)
 
     def note_use(self, file: Path) -> None:
         """Mark a file as just used: it is the last one to be removed.

@@ -20,6 +20,7 @@ from typing import Final
 from monarch.atomic_file import whole_file
 from monarch.config.request import state_directory
 from monarch.errors import MonarchError
+from monarch.kept_files import make_directories
 
 SECRET_BYTES: Final = 32
 # How long another node may take from the creation of the file to its content.
@@ -46,7 +47,7 @@ def open_rendezvous(given: str | None, environ: Mapping[str, str]) -> Path:
     """
     path = Path(given) if given is not None else state_directory(environ)
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directories(path)
         found = path.stat()
     except OSError as error:
         raise _unusable(path, str(error.strerror)) from error

@@ -17,7 +17,7 @@ from xxhash import xxh3_64_hexdigest
 
 from monarch.config.request import state_directory
 from monarch.errors import shown
-from monarch.kept_files import KeptFiles, make_private
+from monarch.kept_files import KeptFiles, make_directories
 from monarch.records.errors import RecordsError
 from monarch.records.index import RecordIndex, RecordObject
 
@@ -89,7 +89,7 @@ class SavedRecordIndexes:
         folder = self.kept.folder.with_name("record-turns")
         file = folder / f"{int(self._file(name).stem, 16) % LOCKS}"
         try:
-            make_private(folder)
+            make_directories(folder)
             fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             log.debug("no turn file=%s reason=%s", file, error.strerror)
