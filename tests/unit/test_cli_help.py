@@ -190,6 +190,12 @@ def test_help_on_a_section_prints_all_its_keys(capsys):
     assert "`fill" not in shown
 
 
+@pytest.mark.parametrize("key", ["tiers[0].codec", "tiers[].codec", "tiers.codec"])
+def test_help_on_a_key_of_a_list_takes_an_index_or_none(capsys, key):
+    assert main(["help", key]) == 0
+    assert capsys.readouterr().out.startswith("- `tiers[].codec`")
+
+
 def test_help_on_the_last_part_of_a_key_prints_its_entries(capsys):
     assert main(["help", "exclude"]) == 0
 
