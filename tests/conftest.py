@@ -17,8 +17,8 @@ from support import countfs, processes, tier_codecs
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 from support.tier_codecs import (
-    AUTO,
     IN_BOTH_MODES,
+    PACKED,
     PLAIN,
     is_listed,
     reason_for_plain,
@@ -124,7 +124,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Lets the acceptance of plain Tiers hold for packed ones."""
     nodeid, given = metafunc.definition.nodeid, metafunc.config.getoption("--codec")
     if given is None and is_listed(nodeid, IN_BOTH_MODES):
-        metafunc.parametrize("tier_codec", (PLAIN, AUTO), indirect=True)
+        metafunc.parametrize("tier_codec", (PLAIN, PACKED), indirect=True)
 
 
 def _codec_of(item: pytest.Item) -> str:

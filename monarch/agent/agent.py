@@ -20,14 +20,14 @@ from monarch.agent.live import Live
 from monarch.agent.loaders import LoaderRows
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.outline import Outline, outline_roots, serve_catalog
-from monarch.agent.packed_tiers import Known, PackedTier, choose_packing
+from monarch.agent.packed_tiers import Known, PackedTier, PlainTier, choose_packing
 from monarch.agent.processes import Processes
 from monarch.agent.readers import ReaderLimit
 from monarch.agent.rechecking import Rechecking
 from monarch.agent.recorder import PERIOD_S, Levels, Recorder, levels
 from monarch.agent.retained_packs import packs_in
 from monarch.agent.segments import RunDirectory
-from monarch.agent.setup import Setup
+from monarch.agent.setup import Setup, without_pool
 from monarch.agent.shutdown import Shutdown, adopt_retained, claim_all
 from monarch.agent.siblings import Siblings, count_shared
 from monarch.agent.staging import (
@@ -81,7 +81,7 @@ class Agent:
         signal: the number of the signal that ended it; 0: none.
     """
 
-    _packed: tuple[PackedTier, ...] = ()
+    _packing: tuple[PackedTier | PlainTier, ...] = ()
 
     def __init__(
         self,
@@ -260,11 +260,8 @@ class Agent:
     ) -> None:
         """Wait for a future, at most until the end begins."""
         ending = asyncio.create_task(self._end.wait())
-        await asyncio.wait(
-            (waited_for, ending),
-            timeout=timeout_s,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        both, first = (waited_for, ending), asyncio.FIRST_COMPLETED
+        await asyncio.wait(both, timeout=timeout_s, return_when=first)
         ending.cancel()
 
     async def _begin_staging(
@@ -287,7 +284,7 @@ class Agent:
         await in_thread(count_shared, self.setup, namespace, self.run.path, alone)
         extents = ExtentDigests(*extent_arrays(namespace))
         sealing = self.joining.sealing(spec)
-        self._packed = packed = await self._choose_packing(namespace, spec, manifests)
+        packed = await self._choose_packing(namespace, spec, manifests)
         storage = make_storage(self.setup, namespace, extents, packed)
         at_once = FillConcurrency(self.setup.config.fill.at_once)
         parts = storage.table, at_once, sealing, self._readers.first(), packed, alone
@@ -295,7 +292,7 @@ class Agent:
         stager = make_stager(self.setup, namespace, engine, storage, self.counters)
         beside = Siblings(self.run.path, engine, shares=self.setup.config.share == "on")
         parts_of = namespace, engine, stager, extents, at_once
-        self._staging = Staging(*parts_of, siblings=beside, packed=packed)
+        self._staging = Staging(*parts_of, siblings=beside, packing=self._packing)
         if manifests:
             told = manifests, self.counters, self.notifier.warn
             await in_thread(adopt_retained, self._staging, *told)
@@ -334,11 +331,15 @@ class Agent:
     async def _choose_packing(
         self, namespace: Namespace, spec: JobSpec | None, left: dict[int, Manifest]
     ) -> tuple[PackedTier, ...]:
-        """Return the packed Tiers and their packing."""
+        """Choose the packing of Tiers; return those that are packed."""
         known = Known(spec.packed if spec is not None else (), packs_in(left))
         parts = (self.setup, namespace.inventory, self.notifier.warn, known)
         choice = await in_thread(choose_packing, *parts)
-        return choice.counted(self.counters)
+        choice.count(self.counters)
+        if not (choice.packed or self.joining.cluster):
+            self.setup = without_pool(self.setup)
+        self._packing = choice.tiers
+        return choice.packed
 
     def _start_line(
         self, namespace: Namespace, spec: JobSpec | None, stager: Stager
@@ -348,7 +349,7 @@ class Agent:
             return ""
         if warning := pool_warning(namespace, stager):
             self.notifier.warn(warning)
-        return start_line(self.setup, namespace, stager.policy.nodes, self._packed)
+        return start_line(self.setup, namespace, stager.policy.nodes, self._packing)
 
     async def _start_programs(self, wait_max_s: float) -> None:
         """Let programs start now; they are served as soon as the Catalog is ready."""
@@ -418,8 +419,7 @@ class Agent:
         while True:
             self._guarded(self._tick)
             self._ticks += 1
-            first = self._ticks < FIRST_TICKS
-            await asyncio.sleep(FIRST_TICK_S if first else TICK_S)
+            await asyncio.sleep(FIRST_TICK_S if self._ticks < FIRST_TICKS else TICK_S)
 
     def _tick(self) -> None:
         self._lifetime.look(self._stager)

@@ -133,7 +133,8 @@ class Cluster:
         if (found := await self._offered_before(view)) is not None:
             return found
         choice = await in_thread(self._choose_packing, indexed)
-        packed = tuple(one.spec for one in choice.counted(counters))
+        choice.count(counters)
+        packed = tuple(one.spec for one in choice.tiers)
         spec = make_job_spec(names, view, self._setup.config, indexed, packed)
         if pool := self._setup.pool:
             spec = replace(spec, pool_bytes=pool.capacity_bytes)

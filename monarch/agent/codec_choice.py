@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from monarch.codec import (
     BATCH_FILES,
     CANDIDATES,
     DICTIONARY_FILES_MAX_BYTES,
     PIECE_BYTES,
+    PLAIN,
     TOLERANCE,
     USUAL_RATES,
     Codec,
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from monarch.catalog.inventory import Inventory
     from monarch.origins.trials import Pieces, Trial
-    from monarch.selector import Choice, Link, Load, Rule
+    from monarch.selector import Candidate, Choice, Link, Load, Rule
+    from monarch.tiers import Tier
 
 IDLE_SHARE: Final = 0.5
 """The share of processors that packing is assumed to find idle in the first epoch."""
@@ -33,6 +35,9 @@ SLOW_BYTES_PER_S: Final = 10e6
 """The data rate of a slow origin for each processor, at most."""
 TELLING_S: Final = 0.25
 """A sample that was read in less time does not show that an origin is slow."""
+PAGES_WASTED: Final = 0.1
+"""Packing without compression gains nothing if whole pages waste less than this share:
+the last pages of segments and the Pool take as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +48,61 @@ class Files:
         file_bytes: the mean size of all Files of the dataset.
         total_bytes: the size of these Files.
         share: their share of all bytes, and so of the Tier.
+        page_ratio: their size by the size of the pages that they fill as they are.
     """
 
     file_bytes: float
     total_bytes: int
     share: float
+    page_ratio: float
+
+    @property
+    def waste_pages(self) -> bool:
+        """Whether they take clearly less room if they are packed uncompressed."""
+        return self.page_ratio < 1 - PAGES_WASTED
+
+    @property
+    def as_is(self) -> Candidate:
+        """The Files without a codec. Beside rules they are packed, but uncompressed."""
+        from monarch.selector import Candidate
+
+        if self.share < 1:
+            return Candidate(str(Codec()), 1.0, 0.0)
+        return Candidate(PLAIN, self.page_ratio, 0.0)
 
     @classmethod
     def of(cls, inventory: Inventory, ruled: npt.NDArray[np.bool_]) -> Files:
         """Return the Files that have no rule."""
-        every = inventory.total_bytes
-        total = int(inventory.sizes[~ruled].sum())
+        from monarch.stager import footprints
+
+        every, sizes = inventory.total_bytes, inventory.sizes[~ruled]
+        total = int(sizes.sum())
         mean = every / max(1, len(inventory))
-        return cls(mean, total, total / every if every else 1.0)
+        pages = max(1, int(footprints(sizes).sum()))
+        share = total / every if every else 1.0
+        return cls(mean, total, share, total / pages if total else 1.0)
+
+
+class Space(NamedTuple):
+    """The space of a Tier.
+
+    Attributes:
+        pool_bytes: its part of the Pool, if it gets that back when it is not packed.
+    """
+
+    capacity_bytes: float
+    pool_bytes: float = 0.0
+
+    @classmethod
+    def of(cls, tiers: Sequence[Tier], pool_parts: Sequence[int], number: int) -> Self:
+        """Return the space of one of a node's Tiers.
+
+        Args:
+            pool_parts: what each ram Tier has given to the Pool.
+        """
+        one = tiers[number]
+        given = sum(pool_parts) if len(tiers) == 1 else 0
+        return cls(one.capacity_bytes, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +127,7 @@ class Question:
 
         return Rule.ASYNC if self.compute_s else Rule.SYNC
 
-    def load(
-        self, files: Files, budget_bytes: float, tier: Link, pieces: Pieces
-    ) -> Load:
+    def load(self, files: Files, space: Space, tier: Link, pieces: Pieces) -> Load:
         """Return the job's reads from a Tier, and the origin that serves the rest."""
         from monarch.selector import Link, Load
 
@@ -94,12 +139,14 @@ class Question:
             file_bytes=files.file_bytes,
             threads=self.processors,
             dataset_bytes=files.total_bytes,
-            budget_bytes=files.share * budget_bytes,
+            budget_bytes=files.share * space.capacity_bytes,
             tier=tier,
             origin=origin,
             compute_s=self.compute_s,
             tolerance=TOLERANCE,
             pack_bytes_per_s=needed_rate(rate, self.processors),
+            as_is=files.as_is,
+            spared_bytes=space.pool_bytes if files.as_is.name == PLAIN else 0.0,
         )
 
 
@@ -141,20 +188,26 @@ def are_small(inventory: Inventory) -> bool:
 
 
 def candidates(
-    extra: Iterable[Codec] = (), *, dictionaries: bool, needed: float = 0.0
+    files: Files, extra: Iterable[Codec] = (), *, dictionaries: bool, needed: float = 0
 ) -> tuple[Codec, ...]:
-    """Return the codecs to try, `none` first.
+    """Return the codecs to try, besides the Files as they are.
 
     Args:
         needed: bytes that a thread must compress per second; slower ones are omitted.
     """
-    usual = (one for one in CANDIDATES if USUAL_RATES[one][0] >= needed)
-    wanted = (one for one in usual if dictionaries or not one.dictionary)
-    return tuple(dict.fromkeys((*wanted, *extra)))
+    wanted = [
+        one
+        for one in CANDIDATES
+        if USUAL_RATES[one][0] >= needed
+        and (dictionaries or not one.dictionary)
+        and (one != Codec() or files.waste_pages)
+    ]
+    every = dict.fromkeys((*wanted, *extra))
+    return tuple(one for one in every if str(one) != files.as_is.name)
 
 
 def decide(load: Load, trials: Iterable[Trial], rule: Rule) -> Choice:
-    """Return the codec for a Tier.
+    """Return the codec for a Tier: the Files as they are first, then one of each trial.
 
     It depends first on the ratios, and then on rates that are the same in each trial:
     see Trial.steady().

@@ -25,7 +25,7 @@ from monarch import native
 from monarch.catalog.block import Block
 from monarch.catalog.inventory import catalog_digest
 from monarch.catalog.presence import large_above, large_files
-from monarch.codec import FRAME_BYTES, Codec
+from monarch.codec import FRAME_BYTES, PLAIN, Codec
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset, Indexed
 from monarch.origins.index_file import RootIndex, is_same_tree
@@ -142,12 +142,23 @@ class TierCodec(NamedTuple):
     """How a Tier is packed on all nodes, by its number.
 
     Attributes:
+        codec: its name, or plain.
         ratio: the expected compression ratio of Files.
     """
 
     tier: int
     codec: str
     ratio: float
+
+    @classmethod
+    def of_payload(cls, tier: Any, codec: Any, ratio: Any) -> Self:
+        """Return one that another node has sent.
+
+        Raises:
+            TypeError, ValueError: it is not valid.
+        """
+        name = PLAIN if codec == PLAIN else str(Codec.parse(codec))
+        return cls(int(tier), name, float(ratio))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +169,7 @@ class JobSpec:
         nodes: all nodes; a node that joined too late has the capacity 0.
         digest: the digest of the Catalog.
         large_above_bytes: larger Files are placed by Extents.
-        packed: the packed Tiers.
+        packed: the Tiers with a codec, also those for which `auto` has chosen plain.
         copies: the wanted number for each File; None: as the mode defines.
         pool_bytes: the size of the Pool; Files too large for it are not packed.
     """
@@ -208,10 +219,7 @@ class JobSpec:
             nodes = tuple(Node(str(name), int(size)) for name, size in payload["nodes"])
             mode, integrity = Mode(payload["mode"]), Integrity(payload["integrity"])
             digest, large = int(payload["digest"]), int(payload["large_above"])
-            packed = tuple(
-                TierCodec(int(tier), str(Codec.parse(codec)), float(ratio))
-                for tier, codec, ratio in payload["packed"]
-            )
+            packed = tuple(TierCodec.of_payload(*one) for one in payload["packed"])
             wanted = payload["copies"]
             copies = None if wanted is None else int(wanted)
             pool = int(payload["pool"])
@@ -264,7 +272,8 @@ def packed_footprints(
     """
     extent = native.CONSTANTS["EXTENT_BYTES"]
     plain = footprints(sizes)
-    ratio = next((one.ratio for one in packed if not one.tier), None)
+    first = (one for one in packed if not one.tier and one.codec != PLAIN)
+    ratio = next((one.ratio for one in first), None)
     if ratio is None:
         return plain
     frames = np.where(units.is_large, np.diff(units.first), 1).astype(np.uint64)

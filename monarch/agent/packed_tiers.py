@@ -13,6 +13,7 @@ import numpy as np
 from monarch.agent.codec_choice import (
     Files,
     Question,
+    Space,
     are_small,
     candidates,
     decide,
@@ -73,9 +74,34 @@ class PackedTier:
         )
 
     @property
+    def text(self) -> str:
+        """Return what the start line says of it."""
+        return f"packed with {self.codec} ({self.ratio:.2f} x)"
+
+    @property
     def spec(self) -> TierCodec:
         """Return its codec and ratio for all nodes of the job."""
         return TierCodec(self.tier, str(self.packings[0].codec), self.ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTier:
+    """A Tier that is not packed: no codec of `auto` would hold more in it."""
+
+    tier: int
+    why: str = ""
+    codec: str = PLAIN
+    ratio: float = 1.0
+
+    @property
+    def text(self) -> str:
+        """Return what the start line says of it."""
+        return f"not packed ({self.why})" if self.why else "not packed"
+
+    @property
+    def spec(self) -> TierCodec:
+        """Return this for all nodes of the job."""
+        return TierCodec(self.tier, self.codec, self.ratio)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +132,22 @@ class Choice:
         busy_ns: the total duration of these reads.
     """
 
-    tiers: tuple[PackedTier, ...] = ()
+    tiers: tuple[PackedTier | PlainTier, ...] = ()
     read_bytes: int = 0
     reads: int = 0
     busy_ns: int = 0
 
-    def counted(self, counters: AgentCounters) -> tuple[PackedTier, ...]:
-        """Return the Tiers; add the reads to the agent's counters."""
+    @property
+    def packed(self) -> tuple[PackedTier, ...]:
+        """The Tiers that are packed."""
+        return tuple(one for one in self.tiers if isinstance(one, PackedTier))
+
+    def count(self, counters: AgentCounters) -> None:
+        """Add the reads to the agent's counters."""
         counters.tried_bytes += self.read_bytes
         counters.tried_reads += self.reads
         counters.origin_read_bytes += self.read_bytes
         counters.origin_busy_ns += self.busy_ns
-        return self.tiers
 
 
 def _shown(patterns: Sequence[str]) -> str:
@@ -134,11 +164,13 @@ class _Wanted:
         codecs: the codecs of the rules.
         shares_words: a dictionary may be chosen.
         rooms: see Known.
+        space: of this node.
     """
 
     number: int
     tier: Tier
     rules: npt.NDArray[np.uint8] | None
+    space: Space
     shares_words: bool = True
     rooms: float = 1.0
 
@@ -187,9 +219,11 @@ def choose_packing(
     """
     given, left = {one.tier: one for one in beside.told}, beside.left
     shares_words = not beside.for_others and are_small(inventory)
+    pool_parts = () if beside.told or beside.for_others else setup.pool_parts
     wanted = [
         _Wanted(
             *(number, tier, _rules(tier, inventory)),
+            Space.of(setup.tiers, pool_parts, number),
             *(shares_words, beside.rooms),
         )
         for number, tier in enumerate(setup.tiers)
@@ -222,7 +256,7 @@ def choose_packing(
 
 def _samples(
     wanted: Sequence[_Wanted],
-    known: Mapping[int, PackedTier | None],
+    known: Mapping[int, PackedTier | PlainTier | None],
     inventory: Inventory,
 ) -> dict[int, tuple[Pieces, ...]]:
     """Read the samples for Tiers with an unknown packing.
@@ -255,7 +289,7 @@ def _rules(tier: Tier, inventory: Inventory) -> npt.NDArray[np.uint8] | None:
 
 def _left(
     wanted: _Wanted, left: Packs | None, told: TierCodec | None
-) -> PackedTier | None:
+) -> PackedTier | PlainTier | None:
     """Return a Tier packed as an earlier job has left it.
 
     Returns:
@@ -264,8 +298,10 @@ def _left(
     """
     if left is None or left.configured != configuration(wanted.tier.settings):
         return None
-    if told is not None and told.codec != str(left.packings[0].codec):
+    if told is not None and told.codec != left.codec:
         return None
+    if not left.packings:
+        return PlainTier(wanted.number, left.why)
     if any(codec_library(packing.codec) is None for packing in left.packings):
         return None
     packings = [replace(one, tier=wanted.number) for one in left.packings]
@@ -274,7 +310,7 @@ def _left(
 
 def _agreed(
     wanted: _Wanted, told: TierCodec | None, warn: Callable[[str], None]
-) -> PackedTier | None:
+) -> PackedTier | PlainTier | None:
     """Return a Tier packed as on the first node.
 
     Returns:
@@ -282,6 +318,8 @@ def _agreed(
     """
     if told is None:
         return None
+    if told.codec == PLAIN:
+        return PlainTier(wanted.number)
     codecs = (Codec.parse(told.codec), *wanted.codecs)
     if any(codec.dictionary for codec in codecs):
         return None
@@ -307,7 +345,7 @@ def _tried(
     inventory: Inventory,
     samples: tuple[Pieces, ...],
     warn: Callable[[str], None],
-) -> PackedTier:
+) -> PackedTier | PlainTier:
     """Return a Tier with the codecs of its rules, and of all other Files.
 
     Args:
@@ -317,7 +355,10 @@ def _tried(
     (rest, *ruled), why = samples, ""
     if tier.settings.codec == AUTO:
         speed = _speed_of(tier, warn)
-        trial, why = _choose(wanted, inventory, rest, speed)
+        chosen, why = _choose(wanted, inventory, rest, speed)
+        if chosen is None:
+            return PlainTier(number, why)
+        trial = chosen
     else:
         trial = _given(tier, Codec.parse(tier.settings.codec), rest, warn)
     packings, ratios = [_packing(number, trial, rest)], [trial.ratio]
@@ -366,8 +407,10 @@ def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
 
 def _choose(
     wanted: _Wanted, inventory: Inventory, pieces: Pieces, speed: Link
-) -> tuple[Trial, str]:
+) -> tuple[Trial | None, str]:
     """Return the trial of the codec that lets a Tier hold most, and the reason.
+
+    The trial is None if the Tier is better not packed.
 
     Args:
         pieces: of the Files without a rule; they also show the speed of the origin.
@@ -377,13 +420,19 @@ def _choose(
 
     files = Files.of(inventory, wanted.rule_of_each(inventory) > 0)
     question = Question()
-    budget_bytes = wanted.rooms * wanted.tier.capacity_bytes
-    load = question.load(files, budget_bytes, speed, pieces)
-    codecs = candidates(dictionaries=wanted.shares_words, needed=load.pack_bytes_per_s)
+    space = Space(*(wanted.rooms * size for size in wanted.space))
+    load = question.load(files, space, speed, pieces)
+    codecs = candidates(
+        files, dictionaries=wanted.shares_words, needed=load.pack_bytes_per_s
+    )
     trials, _ = try_codecs(pieces, codecs)
     choice = decide(load, trials, question.rule)
     chosen = choice.judged.index(choice.chosen)
-    return trials[chosen], choice.why
+    if chosen:
+        return trials[chosen - 1], choice.why
+    if files.as_is.name == PLAIN:
+        return None, choice.why
+    return _given(wanted.tier, Codec(), pieces, log.warning), choice.why
 
 
 def _packing(number: int, trial: Trial, pieces: Pieces) -> Packing:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from monarch.agent.namespace import Namespace
-from monarch.agent.packed_tiers import PackedTier
+from monarch.agent.packed_tiers import PackedTier, PlainTier
 from monarch.agent.rechecking import unconfirmed
 from monarch.agent.staging import Staging
 from monarch.metrics import AgentCounters
@@ -26,13 +26,18 @@ from monarch.tiers.retained import (
 log = logging.getLogger("monarch.agent")
 
 
-def packs_of(tier: Tier, packed: PackedTier) -> Packs | None:
-    """Return the packs of a Tier after its engine has ended; None: no packs."""
+def packs_of(tier: Tier, packing: PackedTier | PlainTier) -> Packs | None:
+    """Return the packs of a Tier after its engine has ended; None: no packs.
+
+    Of a Tier that `auto` has left plain they say only that.
+    """
+    about = configuration(tier.settings)
+    if isinstance(packing, PlainTier):
+        return Packs((), about, (), packing.ratio, packing.why)
     segments = tuple(segments_in(tier.directory))
     if not segments:
         return None
-    about = configuration(tier.settings)
-    return Packs(segments, about, packed.packings, packed.ratio, packed.why)
+    return Packs(segments, about, packing.packings, packing.ratio, packing.why)
 
 
 def left_packs(

@@ -312,12 +312,13 @@ def retain_all(staging: Staging, retain: str | float) -> None:
     digest = namespace_digest([root.path for root in namespace.roots])
     expires_s = expiry_s(retain, time.time())
     about = _origins(stager, namespace)
-    packed = {one.tier: one for one in staging.packed}
+    packing = {one.tier: one for one in staging.packing}
     for number, tier in enumerate(stager.storage.tiers):
         files, packs = _retainable(stager, number), None
-        if number in packed and tier.directory.is_dir():
-            packs = packs_of(tier, packed[number])
-        if not (len(files) or packs) or not tier.directory.is_dir():
+        if number in packing and tier.directory.is_dir():
+            packs = packs_of(tier, packing[number])
+        holds = len(files) or (packs and packs.segments)
+        if not holds or not tier.directory.is_dir():
             continue
         manifest = describe(
             *(files, namespace.name_of, stager.replicas.sizes),

@@ -10,7 +10,7 @@ from typing import Final
 from monarch import native
 from monarch.agent.job_spec import Sealing, pool_need
 from monarch.agent.namespace import Namespace
-from monarch.agent.packed_tiers import PackedTier
+from monarch.agent.packed_tiers import PackedTier, PlainTier
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.agent.siblings import Siblings
@@ -67,7 +67,7 @@ class Staging:
         extents: the digests of staged Extents, for Tiers that are retained.
         concurrency: how many background Transfers read the Origin at once.
         siblings: the jobs beside this one whose Files are linked.
-        packed: the Tiers that are packed.
+        packing: of the Tiers with a codec.
         demand_first: how many background Transfers do so while programs wait.
     """
 
@@ -77,7 +77,7 @@ class Staging:
     extents: ExtentDigests
     concurrency: FillConcurrency
     siblings: Siblings
-    packed: Sequence[PackedTier] = ()
+    packing: Sequence[PackedTier | PlainTier] = ()
     demand_first: DemandFirst = field(default_factory=DemandFirst)
 
     def start(self) -> None:
@@ -204,18 +204,16 @@ def start_line(
     setup: Setup,
     namespace: Namespace,
     nodes: int = 1,
-    packed: Sequence[PackedTier] = (),
+    packing: Sequence[PackedTier | PlainTier] = (),
 ) -> str:
     """Return the line that is printed when a job begins."""
-    ratios = {one.tier: one.ratio for one in packed}
+    ratios = {one.tier: one.ratio for one in packing}
     count, size = len(namespace.inventory), namespace.inventory.total_bytes
     names = [name for dataset in setup.datasets for name in dataset.names]
     places = ", ".join(names[:NAMES_MAX])
     if len(names) > NAMES_MAX:
         places += f" and {format_count(len(names) - NAMES_MAX)} more"
-    codecs = {
-        one.tier: f" packed with {one.codec} ({one.ratio:.2f} x)" for one in packed
-    }
+    codecs = {one.tier: f" {one.text}" for one in packing}
     tiers = ", ".join(
         f"{tier.name} {format_size(tier.capacity_bytes)}{codecs.get(number, '')}"
         for number, tier in enumerate(setup.tiers)

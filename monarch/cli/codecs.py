@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from monarch.agent.codec_choice import Files, Question
+    from monarch.agent.codec_choice import Files, Question, Space
     from monarch.catalog.inventory import Inventory
     from monarch.config import Config
     from monarch.config import Tier as TierSection
     from monarch.origins.trials import Pieces, Trial
-    from monarch.selector import Choice, Load
+    from monarch.selector import Candidate, Choice, Judged, Load
     from monarch.tiers import Tier
 
 EPILOG = """\b
@@ -38,6 +38,7 @@ Examples:
 A sample of whole files is read, of larger ones pieces of 1 MiB: a hundredth of the
 bytes, of 128 MiB and more at least 16 MiB, at most 64 MiB, for 2 s. All codecs are
 tried on it. `codec: auto` of a job chooses by the same sample and the same rule.
+plain is a tier that is not packed: its files fill whole pages.
 Nothing is staged.
 """
 THREADS_MAX: Final = 256
@@ -173,10 +174,11 @@ def _load(path: str | None, asked: dict[str, Any]) -> Config:
 
 def _answer(inventory: Inventory, config: Config, question: Question) -> dict[str, Any]:
     """Read a sample, try the codecs, and choose one for each Tier."""
+    from monarch.agent.codec_choice import Space
     from monarch.tiers import give_to_pool, wanted_pool
 
     tiers = [_resolved(n, one) for n, one in enumerate(config.used_tiers)]
-    give_to_pool(wanted_pool(config.peers.transit, tiers), tiers)
+    parts = give_to_pool(wanted_pool(config.peers.transit, tiers), tiers)
     rules = [tuple(files for files, _ in tier.settings.codecs) for tier in tiers]
     ruled = {one: inventory.first_matches(one) > 0 for one in rules}
     for number, one in enumerate(rules):
@@ -195,8 +197,8 @@ def _answer(inventory: Inventory, config: Config, question: Question) -> dict[st
         "rule": question.rule.value,
         "tolerance": TOLERANCE,
         "tiers": [
-            _choose(tier, tried[one], question)
-            for tier, one in zip(tiers, rules, strict=True)
+            _choose(tier, Space.of(tiers, parts, number), tried[one], question)
+            for number, (tier, one) in enumerate(zip(tiers, rules, strict=True))
         ],
     }
 
@@ -221,14 +223,16 @@ def _try(
     if not len(pieces):
         raise UsageError("none of the files could be read; check their permissions")
     print_line(f"monarch: trying codecs on {many(len(pieces), 'pieces')} ...")
-    codecs = candidates(question.codecs, dictionaries=are_small(inventory))
-    trials, missing = try_codecs(pieces, codecs)
     files = Files.of(inventory, ruled)
+    codecs = candidates(files, question.codecs, dictionaries=are_small(inventory))
+    trials, missing = try_codecs(pieces, codecs)
     ruled_bytes = inventory.total_bytes - files.total_bytes
     return Tried(pieces, trials, missing, files, int(ruled.sum()), ruled_bytes)
 
 
-def _choose(tier: Tier, tried: Tried, question: Question) -> dict[str, Any]:
+def _choose(
+    tier: Tier, space: Space, tried: Tried, question: Question
+) -> dict[str, Any]:
     """Return the predictions for each codec in one Tier, and the choice."""
     from monarch.agent.codec_choice import decide
     from monarch.selector import Link
@@ -236,7 +240,7 @@ def _choose(tier: Tier, tried: Tried, question: Question) -> dict[str, Any]:
 
     pieces = tried.pieces
     speed = Link(*measure_speed(tier.settings.path, tier.capacity_bytes))
-    load = question.load(tried.files, tier.capacity_bytes, speed, pieces)
+    load = question.load(tried.files, space, speed, pieces)
     choice = decide(load, tried.trials, question.rule)
     return {
         "tier": tier.name,
@@ -254,28 +258,35 @@ def _choose(tier: Tier, tried: Tried, question: Question) -> dict[str, Any]:
     }
 
 
+def _row(load: Load, judged: Judged, measured: Candidate) -> dict[str, Any]:
+    """Return one codec as JSON, as if all files were stored uncompressed."""
+    batch_s = load.batch_s(measured)
+    return {
+        "codec": judged.candidate.name,
+        "ratio": judged.candidate.ratio,
+        "pack_bytes_per_s": None,
+        "unpack_bytes_per_s": None,
+        "raw_share": 1.0,
+        "pieces": 0,
+        "held": judged.held,
+        "batch_sync_s": batch_s,
+        "batch_async_s": max(0.0, batch_s - load.compute_s),
+        "feasible": {rule.value: may for rule, may in judged.feasible.items()},
+    }
+
+
 def _described(load: Load, choice: Choice, trials: list[Trial]) -> dict[str, Any]:
     """Return the speed of a Tier, and its codecs, as JSON."""
     assert load.origin is not None
-    rows = []
-    for trial, one in zip(trials, choice.judged, strict=True):
-        batch_s = load.batch_s(trial.candidate(load.file_bytes))
-        is_raw = trial.codec.method == "none"
-        unpack = 0.0 if is_raw else 1 / max(trial.unpack_s_per_byte, 1e-12)
-        rows.append(
-            {
-                "codec": one.candidate.name,
-                "ratio": one.candidate.ratio,
-                "pack_bytes_per_s": None if is_raw else trial.pack_bytes_per_s,
-                "unpack_bytes_per_s": unpack or None,
-                "raw_share": trial.raw_share,
-                "pieces": trial.pieces,
-                "held": one.held,
-                "batch_sync_s": batch_s,
-                "batch_async_s": max(0.0, batch_s - load.compute_s),
-                "feasible": {rule.value: may for rule, may in one.feasible.items()},
-            }
-        )
+    as_is, *judged = choice.judged
+    rows = [_row(load, as_is, as_is.candidate)]
+    for trial, one in zip(trials, judged, strict=True):
+        row = _row(load, one, trial.candidate(load.file_bytes))
+        if trial.codec.method != "none":
+            row["pack_bytes_per_s"] = trial.pack_bytes_per_s
+        if trial.unpack_s_per_byte:
+            row["unpack_bytes_per_s"] = 1 / trial.unpack_s_per_byte
+        rows.append(row | {"raw_share": trial.raw_share, "pieces": trial.pieces})
     return {
         "tier_files_per_s": load.tier.files_per_s,
         "tier_bytes_per_s": load.tier.bytes_per_s,

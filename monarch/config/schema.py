@@ -131,7 +131,8 @@ class Tier(Section):
         "them; +shuffle2, +shuffle4 or +shuffle8 groups the bytes of numbers of that "
         "size before, +dict trains a dictionary that small files share. auto: the one "
         "that lets the tier hold most while reading takes no longer (`monarch codecs` "
-        "tells which). Decoded files are in peers.transit, a part of the ram tiers.",
+        "tells which), or plain if none holds more. Decoded files are in "
+        "peers.transit, a part of the ram tiers.",
     )
     codecs: Annotated[tuple[CodecRule, ...], Several] = Field(
         default=(),

@@ -40,6 +40,25 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A codec with its measurements.
+
+    Attributes:
+        ratio: plain bytes by stored bytes; below 1 for files that fill whole pages.
+        decode_s: time to decompress one file of the mean size, on one thread.
+        pack_bytes_per_s: plain bytes that one thread compresses per second.
+    """
+
+    name: str
+    ratio: float
+    decode_s: float
+    pack_bytes_per_s: float = float("inf")
+
+
+PLAIN: Final = Candidate("plain", 1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """The reads of a job, their sources, and the capacity of the Tier.
 
@@ -55,6 +74,8 @@ class Load:
         tolerance: share by which a batch may take longer.
         pack_bytes_per_s: minimum rate at which a thread must compress, to keep up with
             the origin.
+        as_is: the files without a codec, the measure of all others.
+        spared_bytes: space in the Tier that only packing needs, for decoded files.
     """
 
     batch_files: int
@@ -68,16 +89,25 @@ class Load:
     compute_s: float = 0.0
     tolerance: float = 0.0
     pack_bytes_per_s: float = 0.0
+    as_is: Candidate = PLAIN
+    spared_bytes: float = 0.0
 
-    def held(self, ratio: float) -> float:
-        """Return the share of the dataset that fits at this ratio."""
+    def held(self, candidate: Candidate, doubt: float = 0.0) -> float:
+        """Return the share of the dataset that fits.
+
+        Args:
+            doubt: the share by which its ratio may turn out lower, unless it is as_is.
+        """
         if not self.dataset_bytes:
             return 1.0
-        return min(1.0, self.budget_bytes * ratio / self.dataset_bytes)
+        room = self.budget_bytes * (1 - doubt)
+        if candidate is self.as_is:
+            room = self.budget_bytes + self.spared_bytes
+        return min(1.0, room * candidate.ratio / self.dataset_bytes)
 
     def tier_s(self, ratio: float) -> float:
         """Return the time to read a batch of held files, without decompression."""
-        stored = self.file_bytes / ratio
+        stored = self.file_bytes / max(1.0, ratio)  # pages are not read beyond the end
         if self.remote is None:
             return self.tier.read_s(self.batch_files, stored)
         share, link = self.remote
@@ -86,32 +116,13 @@ class Load:
 
     def batch_s(self, candidate: Candidate) -> float:
         """Return the predicted time of I/O for a batch."""
-        held = self.held(candidate.ratio) if self.origin else 1.0
+        held = self.held(candidate) if self.origin else 1.0
         decode = self.batch_files * candidate.decode_s / self.threads
         time = held * (self.tier_s(candidate.ratio) + decode)
         if self.origin and held < 1:
             missing = self.batch_files * (1 - held)
             time += self.origin.read_s(missing, self.file_bytes)
         return time
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A codec with its measurements.
-
-    Attributes:
-        ratio: plain bytes by stored bytes.
-        decode_s: time to decompress one file of the mean size, on one thread.
-        pack_bytes_per_s: plain bytes that one thread compresses per second.
-    """
-
-    name: str
-    ratio: float
-    decode_s: float
-    pack_bytes_per_s: float = float("inf")
-
-
-RAW = Candidate("none", 1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +157,10 @@ def choose(load: Load, candidates: Sequence[Candidate], rule: Rule) -> Choice:
 
     Ties are broken by the fastest batch, then the fastest decompression, then order.
     If others hold as much and are read as fast within the tolerance, the one of them
-    that packs fastest is chosen: files that are packed sooner are held sooner. Plain
-    files compete as `none`, and are always feasible.
+    that packs fastest is chosen: files that are packed sooner are held sooner. The
+    files as they are compete first, and are always feasible.
     """
-    if RAW.name not in {candidate.name for candidate in candidates}:
-        candidates = (RAW, *candidates)
-    judged = tuple(_judge(load, candidate) for candidate in candidates)
+    judged = tuple(_judge(load, one) for one in (load.as_is, *candidates))
     allowed = [one for one in judged if one.feasible[rule]]
     best = max(allowed, key=_merit)
     alike = [one for one in allowed if _is_alike(one, best, load.tolerance)]
@@ -162,17 +171,15 @@ def choose(load: Load, candidates: Sequence[Candidate], rule: Rule) -> Choice:
 
 
 def _judge(load: Load, candidate: Candidate) -> Judged:
-    time, plain = load.batch_s(candidate), load.batch_s(RAW)
-    is_raw = candidate.name == RAW.name
+    time, plain = load.batch_s(candidate), load.batch_s(load.as_is)
+    is_raw = candidate is load.as_is
     most = {Rule.SYNC: plain, Rule.ASYNC: max(plain, load.compute_s)}
     keeps_up = candidate.pack_bytes_per_s >= load.pack_bytes_per_s
     feasible = {
         rule: is_raw or (keeps_up and time <= (1 + load.tolerance) * limit)
         for rule, limit in most.items()
     }
-    held = load.held(candidate.ratio)
-    doubt = 0.0 if is_raw else RATIO_DOUBT
-    missing = 1 - load.held((1 - doubt) * candidate.ratio)
+    held, missing = load.held(candidate), 1 - load.held(candidate, RATIO_DOUBT)
     return Judged(candidate, time, held, missing, feasible)
 
 
@@ -195,7 +202,7 @@ def _is_alike(one: Judged, best: Judged, tolerance: float) -> bool:
 
 
 def _why(best: Judged, judged: Sequence[Judged], rule: Rule) -> str:
-    raw = next(one for one in judged if one.candidate.name == RAW.name)
+    raw = judged[0]
     part = "all of it fits" if best.held >= 1 else "it holds most"
     if best is not raw:
         beside = "the computation" if rule is Rule.ASYNC else "plain files"

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from monarch.codec import Codec
+from monarch.codec import PLAIN, Codec
 from monarch.native import Packing, packing_id, read_index
 from monarch.tiers.tier import TierSettings
 
@@ -46,7 +46,8 @@ class Packs:
 
     Args:
         configured: the Tier's packing configuration.
-        packings: the packings of its Files, by rule, including dictionaries.
+        packings: the packings of its Files, by rule, including dictionaries; none if
+            the codec was to be chosen, and the Tier is plain.
         ratio: the expected compression ratio of its Files.
         why: the reason for choosing the codec; "" if it was configured.
     """
@@ -61,6 +62,11 @@ class Packs:
     def by_id(self) -> dict[int, Packing]:
         """The packings by the ID of their frames in an index."""
         return {packing_id(packing): packing for packing in self.packings}
+
+    @property
+    def codec(self) -> str:
+        """The codec of Files without a rule."""
+        return str(self.packings[0].codec) if self.packings else PLAIN
 
     @property
     def files(self) -> int:

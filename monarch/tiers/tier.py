@@ -172,7 +172,7 @@ class Tier(ABC):
         return self._wanted_bytes
 
     def reduce(self, size_bytes: int) -> None:
-        """Move a part of the capacity to the Pool."""
+        """Move a part of the capacity to the Pool; a negative one comes back."""
         self._wanted_bytes = max(0, self._wanted_bytes - size_bytes)
         self.capacity_bytes = max(0, self.capacity_bytes - size_bytes)
 

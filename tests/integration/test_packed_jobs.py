@@ -68,7 +68,7 @@ def make_cluster(make_cluster: Callable[..., Cluster]) -> Callable[..., Cluster]
     """Nodes whose first Tier is packed."""
 
     def make(*words: Any, **more: Any) -> Cluster:
-        codec = ("--set", "tiers[0].codec=auto")
+        codec = ("--set", "tiers[0].codec=zstd:1")
         return replace(make_cluster(*words, **more), extra=codec)
 
     return make
@@ -267,6 +267,7 @@ def test_missing_library_is_reported_and_files_are_packed_uncompressed(
     monkeypatch: pytest.MonkeyPatch, runner: Runner, tmp_path: Path
 ) -> None:
     from monarch.agent import packed_tiers
+    from monarch.agent.codec_choice import Space
     from monarch.agent.job_spec import TierCodec
     from monarch.config import Tier as TierSection
     from monarch.tiers import TierSettings, open_tier
@@ -276,7 +277,7 @@ def test_missing_library_is_reported_and_files_are_packed_uncompressed(
     monkeypatch.setattr(packed_tiers, "codec_library", lambda codec: None)
     told: list[str] = []
 
-    wanted = packed_tiers._Wanted(0, tier, None)
+    wanted = packed_tiers._Wanted(0, tier, None, Space(0))
     agreed = packed_tiers._agreed(wanted, TierCodec(0, "zstd:3", 2.0), told.append)
 
     assert agreed is not None

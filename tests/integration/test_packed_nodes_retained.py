@@ -83,14 +83,20 @@ def test_next_job_of_all_nodes_reads_nothing_of_the_origin(
 
 
 def damage(packs: list[Path]) -> int:
-    """Change a byte of the pieces of each frame; return of how many."""
+    """Change bytes of the pieces of each frame; return of how many.
+
+    One is not enough: of 2,400 changed pieces of LZ4 one was decoded to the right
+    bytes, because an offset pointed to the same words elsewhere.
+    """
     rng, found = random.Random(1), 0
     for pack in packs:
         index = read_index(pack)
         assert index is not None
         content = bytearray(pack.read_bytes())
         for at, size in zip(index["offset"], index["bytes"], strict=True):
-            content[rng.randrange(int(at) + LEAST_BYTES, int(at) + int(size))] ^= 1
+            for _ in range(8):
+                place = rng.randrange(int(at) + LEAST_BYTES, int(at) + int(size))
+                content[place] ^= 1
             found += 1
         rewrite(pack, bytes(content))
     return found

@@ -29,7 +29,7 @@ from support.countfs import CountFs
 pytestmark = pytest.mark.skipif(
     codec_library(Codec.parse("zstd:1")) is None, reason="no libzstd"
 )
-CODECS = ["zstd:3", "auto", "zstd:3+dict", "none"]
+CODECS = ["zstd:3", "zstd:3+dict", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,18 @@ def site(
     tmp_path: Path,
 ) -> Site:
     return Site(mount_counted(folder), run_root, tmp_path)
+
+
+def test_later_job_of_a_tier_that_auto_left_plain_tries_no_codecs(site: Site) -> None:
+    """All files fit it as they are."""
+    first = site.job("one", "auto")
+    site.view.reset()
+
+    second = site.job("two", "auto")
+
+    assert site.read_bytes() == 0
+    assert second["staging"]["adopted_files"] == FILES
+    assert second["tiers"][0]["codec"] == first["tiers"][0]["codec"] == "plain"
 
 
 def segments(tmp_path: Path) -> list[Path]:

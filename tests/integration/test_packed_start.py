@@ -1,6 +1,7 @@
 """How a job chooses codecs at its start: in bounded time, with its reads reported."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -95,7 +96,67 @@ def test_reads_of_the_first_node_for_all_are_in_the_report(
 
     report, read = outcome.report, cluster.origin.counts().read_bytes
     assert report["agent"]["tried_bytes"] > 0
+    assert [tier["codec"] for tier in report["tiers"]] == ["plain"], "nothing shrinks"
     assert report["origin"]["agent_read_bytes"] == read
+
+
+def test_tier_of_files_that_do_not_shrink_holds_as_many_as_a_plain_one(
+    runner: Runner, folder: Path
+) -> None:
+    """A packed one would leave an eighth of its memory to the Pool."""
+    read = ["sh", "-c", f"cat {folder}/* | cksum; cat {folder}/* | cksum"]
+    small = replace(runner, tier="ram:2MiB")
+
+    plain, auto = (
+        small.under_monarch(read, roots=[folder], options=options).succeed()
+        for options in ((), AUTO)
+    )
+
+    [held_plain], [held] = plain.report["tiers"], auto.report["tiers"]
+    assert held["codec"] == "plain"
+    assert held["files"] == held_plain["files"] < FILES
+    assert held["capacity_bytes"] == held_plain["capacity_bytes"]
+    assert auto.stdout == plain.stdout
+
+
+def test_start_line_says_why_a_tier_is_not_packed(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "monarch", "run", "--data", str(folder)]
+    environ = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+    told = subprocess.run(
+        [*command, "--tier", "ram:2MiB", *AUTO, "--", "true"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environ,
+    ).stderr
+
+    line = " ".join(told.split())
+    assert "to ram 2.0 MiB not packed (nothing shrinks; files are staged in" in line
+    assert "pool" not in line
+
+
+def test_tiny_files_that_do_not_shrink_are_packed_uncompressed(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """Each would fill a page of its own."""
+    root = tmp_path / "tiny"
+    root.mkdir()
+    for number in range(2000):
+        (root / f"{number}").write_bytes(random.Random(number).randbytes(600))
+    read = ["sh", "-c", f"cat {root}/* | cksum"]
+
+    outcome = (
+        replace(runner, tier="ram:2MiB")
+        .under_monarch(
+            read, roots=[root], options=(*AUTO, "--set", "peers.transit=512KiB")
+        )
+        .succeed()
+    )
+
+    [held] = outcome.report["tiers"]
+    assert held["codec"] == "none"
+    assert held["files"] > (2 << 20) // 4096, "more than there are pages"
 
 
 SLOW_TIER, MEMORY = (1000.0, 1e7), (1e5, 4e9)
@@ -120,10 +181,10 @@ def choice_among(
         directory=Path(),
         capacity_bytes=sum(map(len, pieces)) // 10,
     )
-    setup: Any = SimpleNamespace(tiers=[tier])
+    setup: Any = SimpleNamespace(tiers=[tier], pool_parts=(0,))
     inventory: Any = Files(pieces)
     found = packed_tiers.choose_packing(setup, inventory, print, known)
-    return found.tiers[0].packings[0].codec
+    return found.packed[0].packings[0].codec
 
 
 class Files:

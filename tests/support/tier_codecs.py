@@ -1,4 +1,4 @@
-"""Runs tests of plain Tiers with packed ones: `pytest --codec auto` all of them.
+"""Runs tests of plain Tiers with packed ones: `pytest --codec zstd:1` all of them.
 
 Agents run in an interpreter that gives the first Tier of each configuration the codec,
 wherever the configuration may have one; what a test configures itself stays, and so do
@@ -12,7 +12,7 @@ from pathlib import Path
 
 PYTHON = "MONARCH_STAGING_PYTHON"
 PLAIN = "plain"
-AUTO = "auto"
+PACKED = "zstd:1"
 IN_BOTH_MODES = (
     "integration/test_large_reads.py::"
     "test_waiting_readers_are_served_when_a_file_becomes_whole",
@@ -133,7 +133,7 @@ def reason_for_plain(nodeid: str) -> str:
 
 
 def _reason(nodeid: str, listed: Mapping[str, Iterable[str]]) -> str:
-    for name in (PLAIN, AUTO):  # of a test that runs in both modes
+    for name in (PLAIN, PACKED):  # of a test that runs in both modes
         nodeid = nodeid.replace(f"[{name}-", "[").replace(f"-{name}]", "]")
         nodeid = nodeid.removesuffix(f"[{name}]")
     return next((why for why, names in listed.items() if is_listed(nodeid, names)), "")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from monarch.agent.codec_choice import candidates, decide, needed_rate
+from monarch.agent.codec_choice import Files, candidates, decide, needed_rate
 from monarch.cli import main
 from monarch.codec import CANDIDATES, TOLERANCE, Codec
 from monarch.native import Coder, codec_library
@@ -224,8 +224,9 @@ def test_choice_is_the_same_when_rates_wobble_by_a_fifth(kind: str) -> None:
     rng = np.random.default_rng(7)
     pieces = [KINDS[kind](rng) for _ in range(40)]
     found = Pieces(pieces, np.full(40, 1 / 40), 0, 0.1)
-    trials, _ = try_codecs(found, candidates(dictionaries=False))
     size = found.total_bytes / 40
+    files = Files(size, found.total_bytes, 1.0, 1.0)
+    trials, _ = try_codecs(found, candidates(files, dictionaries=False))
     names = set()
     for _ in range(200):
         wobble = partial(rng.uniform, 0.8, 1.2)
@@ -247,7 +248,26 @@ def test_choice_is_the_same_when_rates_wobble_by_a_fifth(kind: str) -> None:
         names.add(decide(load, measured, Rule.SYNC).chosen.candidate.name)
 
     assert len(names) == 1
-    assert (names == {"none"}) == (kind == "images")
+    assert (names == {"plain"}) == (kind == "images")
+
+
+@pytest.mark.parametrize(
+    ("page_ratio", "share", "as_is", "tries_none"),
+    [
+        (0.25, 1.0, "plain", True),
+        (0.97, 1.0, "plain", False),
+        (0.25, 0.5, "none", False),  # another rule packs the tier in any case
+    ],
+)
+def test_files_are_packed_uncompressed_only_where_whole_pages_waste_much(
+    page_ratio: float, share: float, as_is: str, tries_none: bool
+) -> None:
+    files = Files(1000.0, 10**6, share, page_ratio)
+
+    tried = candidates(files, dictionaries=True)
+
+    assert files.as_is.name == as_is
+    assert (Codec() in tried) == tries_none
 
 
 # -- monarch codecs --------------------------------------------------------------------
@@ -284,12 +304,24 @@ def test_codecs_prints_what_each_codec_makes_of_a_dataset(
     rows = {row["codec"]: row for row in answer["tiers"][0]["codecs"]}
     assert answer["files"] == 80
     assert 0 < answer["tiers"][0]["sample"]["bytes"] <= answer["bytes"] // 100
-    assert rows["none"]["ratio"] == 1
-    assert rows["zstd:19"]["ratio"] > rows["none"]["ratio"]
+    assert 0.9 < rows["plain"]["ratio"] < 1, "as they fill whole pages"
+    assert rows["zstd:19"]["ratio"] > 1
     assert rows["zstd:1+shuffle4"]["ratio"] > 2 * rows["lz4"]["ratio"]
     best = answer["tiers"][0]["chosen"]
     most = max(row["held"] for row in rows.values() if row["feasible"]["sync"])
     assert rows[best]["held"] >= 0.95 * most
+
+
+def test_codecs_advises_against_packing_files_that_do_not_shrink(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    rng = random.Random(3)
+    for number in range(40):
+        (tmp_path / f"{number}").write_bytes(rng.randbytes(50_000))
+
+    text = codecs(capsys, tmp_path, "--tier", "ram:1MiB")
+
+    assert "chosen: plain: nothing shrinks; files are staged in part" in text
 
 
 @needs_libraries

@@ -17,7 +17,7 @@ from monarch.selector import (
     draw,
     sample_bytes,
 )
-from monarch.selector.rules import RATIO_DOUBT
+from monarch.selector.rules import PLAIN, RATIO_DOUBT
 
 FANSTORE = (
     Candidate("lz4", 1.8, 0.3e-3),
@@ -119,13 +119,13 @@ def brute_force(load: Load, candidates: Sequence[Candidate], rule: Rule) -> set[
         if io_s(load, one.ratio, one.decode_s) <= limit
         and one.pack_bytes_per_s >= load.pack_bytes_per_s
     ]
-    feasible.append(Candidate("none", 1.0, 0.0))
+    feasible.append(PLAIN)
 
     def held(one: Candidate) -> float:
         return min(1.0, load.budget_bytes * one.ratio / load.dataset_bytes)
 
     def missing(one: Candidate) -> float:
-        sure = one.ratio if one.name == "none" else (1 - RATIO_DOUBT) * one.ratio
+        sure = one.ratio if one is PLAIN else (1 - RATIO_DOUBT) * one.ratio
         return 1 - min(1.0, load.budget_bytes * sure / load.dataset_bytes)
 
     def time_s(one: Candidate) -> float:
@@ -198,7 +198,7 @@ def test_files_are_held_as_they_are_where_no_codec_is_fast_enough() -> None:
 
     choice = choose(fanstore_load(), slow, Rule.SYNC)
 
-    assert choice.chosen.candidate.name == "none"
+    assert choice.chosen.candidate is PLAIN
     assert "staged in part" in choice.why
 
 
@@ -219,7 +219,7 @@ def test_a_dataset_that_fits_is_compressed_only_where_that_reads_faster() -> Non
     quick = replace(fits, tier=Link(1e6, 1e11))
 
     assert choose(fits, FANSTORE, Rule.SYNC).chosen.candidate.name == "lzsse8"
-    assert choose(quick, FANSTORE, Rule.SYNC).chosen.candidate.name == "none"
+    assert choose(quick, FANSTORE, Rule.SYNC).chosen.candidate is PLAIN
 
 
 def test_of_equal_codecs_the_fastest_to_pack_is_chosen() -> None:

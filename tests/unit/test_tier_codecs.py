@@ -39,6 +39,6 @@ def test_name_of_a_test_stands_for_its_parameters() -> None:
 def test_reason_is_given_for_tests_of_plain_tiers_alone() -> None:
     assert reason_for_plain("tests/semantics/test_fine_print_places.py::test_noexec")
     assert reason_for_plain(
-        "tests/semantics/test_fine_print_places.py::test_noexec[auto]"
+        "tests/semantics/test_fine_print_places.py::test_noexec[zstd:1]"
     )
     assert not reason_for_plain("tests/semantics/test_semantics.py::test_write")
