@@ -24,7 +24,7 @@ from monarch.agent.packed_tiers import Known, PackedTier, PlainTier, choose_pack
 from monarch.agent.processes import Processes
 from monarch.agent.readers import ReaderLimit
 from monarch.agent.rechecking import Rechecking
-from monarch.agent.recorder import PERIOD_S, Levels, Recorder, levels
+from monarch.agent.recorder import Levels, Recorder, levels
 from monarch.agent.retained_packs import packs_in
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup, without_pool
@@ -154,7 +154,7 @@ class Agent:
         beating = asyncio.create_task(self._every(BEAT_S, self._beat))
         watching = asyncio.create_task(self._watch())
         exporter = self._export()
-        recording = asyncio.create_task(self._every(PERIOD_S, self._recorder.look))
+        recording = asyncio.create_task(self._recorder.run(self._guarded))
         try:
             await self._start()
             await self._end.wait()

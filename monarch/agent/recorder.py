@@ -1,7 +1,8 @@
-"""Samples the counters of a job once a second, for the time series of its report."""
+"""Samples the counters of a job, for the time series of its report."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import time
@@ -15,6 +16,8 @@ from monarch.agent.staging import Staging
 from monarch.metrics import WAITED_OPENS
 
 PERIOD_S: Final = 1.0
+FIRST_PERIOD_S: Final = 0.1
+"""The period between samples in the first PERIOD_S: short jobs have passes, too."""
 POINTS_MAX: Final = 512
 """At this number, every second sample is dropped, and the rate is halved."""
 STRANGERS_MAX: Final = 256
@@ -120,6 +123,21 @@ class Recorder:
     def note_start(self) -> None:
         """Note that programs are served from now on."""
         self.startup_s = time.monotonic() - self._clock_s
+
+    async def run(self, guarded: Callable[[Callable[[], None]], None]) -> None:
+        """Take samples until this is cancelled.
+
+        Args:
+            guarded: calls a function whose errors do not end the agent.
+        """
+        guarded(self.look)
+        for _ in range(round(PERIOD_S / FIRST_PERIOD_S) - 1):
+            await asyncio.sleep(FIRST_PERIOD_S)
+            guarded(self._take)
+        await asyncio.sleep(FIRST_PERIOD_S)
+        while True:
+            guarded(self.look)
+            await asyncio.sleep(PERIOD_S)
 
     def look(self) -> None:
         """Take a sample if one is due; called once a second."""

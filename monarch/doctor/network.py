@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 REACH_S: Final = 2.0
 REACHED_AT_ONCE: Final = 64
 NAMES_MAX: Final = 8
+NO_ADDRESS: Final = "no address is known for this name"
 # Any port of those that systems assign: it only matters that the node answers.
 SOME_PORT: Final = 49152
 # With a switch or a bond in between, the name shows nothing.
@@ -147,10 +148,17 @@ def _reach(nodes: NodeList, port: int, host: str) -> Iterator[Finding]:
             lambda one: why_unreachable(one[1], nodes.ports.get(one[0], port), host),
             others,
         )
-        lost = [(name, r) for (_, name), r in zip(others, reasons, strict=True) if r]
-    reached = len(others) - len(lost)
-    if reached:
+        found = [(name, r) for (_, name), r in zip(others, reasons, strict=True) if r]
+    if reached := len(others) - len(found):
         yield ok("peers", f"{many(reached, 'nodes')} can be reached")
+    if unknown := [name for name, reason in found if reason == NO_ADDRESS]:
+        yield note(
+            "peers",
+            f"{listed(unknown, NAMES_MAX)}: {NO_ADDRESS}; nodes of a job tell each "
+            "other their addresses in the rendezvous directory",
+            "nothing, unless a job reports that the node is missing",
+        )
+    lost = [(name, reason) for name, reason in found if reason != NO_ADDRESS]
     for name, reason in lost[:NAMES_MAX]:
         yield warning(
             "peers",
@@ -173,6 +181,8 @@ def why_unreachable(name: str, port: int, host: str = "") -> str:
         socket.create_connection((name, port), REACH_S, source).close()
     except TimeoutError:
         return f"no answer at port {port} within {REACH_S:g} s"
+    except socket.gaierror:
+        return NO_ADDRESS
     except OSError as error:
         refused = error.errno == errno.ECONNREFUSED
         return "" if refused else str(error.strerror or error)

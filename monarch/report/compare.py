@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from monarch.report.figures import Figure, figure, figure_of, get, with_headline
 from monarch.report.format import Part, Table, fitted, many
 from monarch.report.model import Report
+from monarch.report.series import pass_s
 
 _FIGURES: Final = (
     ("opens ready without waiting", "headline.ready_share"),
@@ -117,7 +118,7 @@ def _figure(report: Report, name: str) -> Figure | None:
     """Return a figure, None if the report lacks it; for a pass, its time."""
     found: Any = get(report, name)
     if isinstance(found, dict):
-        return figure_of(found["ended_s"] - found["began_s"], "duration")
+        return figure_of(pass_s(found), "duration")
     try:
         return figure(report, name)
     except LookupError:

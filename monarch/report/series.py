@@ -1,7 +1,7 @@
 """The figures of a job over time: samples on one grid, and passes over the dataset."""
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
@@ -94,7 +94,8 @@ def columns(
 def passes(moments: Sequence[Moment], files: int) -> list[dict[str, Any]]:
     """Return the passes over the dataset, each with as many opens as files.
 
-    Times are interpolated between samples, so their precision is that of the samples.
+    Times are interpolated between samples; those of a pass that is shorter than the
+    time between two samples are None.
     """
     total = _opens(moments[-1]) if moments else 0
     if files < FILES_MIN or not total:
@@ -113,18 +114,36 @@ def _pass(
     blocks = min(ended.blocks - began.blocks, last - first)
     whole = last - first - blocks
     ready = min(ended.ready - began.ready, whole)
+    at_s: tuple[float | None, ...] = round(began.at_s, 3), round(ended.at_s, 3)
+    if ended.at_s - began.at_s < max(
+        _gap_s(moments, one.at_s) for one in (began, ended)
+    ):
+        at_s = None, None
     return {
         "number": number,
-        "began_s": round(began.at_s, 3),
-        "ended_s": round(ended.at_s, 3),
+        "began_s": at_s[0],
+        "ended_s": at_s[1],
         "opens": last - first,
         "files": files,
         "ready_share": ratio(ready, whole),
     }
 
 
+def pass_s(row: Mapping[str, Any]) -> float | None:
+    """Return the time of a pass, None if it is unknown."""
+    began_s, ended_s = row["began_s"], row["ended_s"]
+    return None if began_s is None else float(ended_s - began_s)
+
+
 def _opens(moment: Moment) -> int:
     return moment.ready + moment.waited + moment.origin + moment.blocks
+
+
+def _gap_s(moments: Sequence[Moment], at_s: float) -> float:
+    """Return the time between the samples on both sides of a time."""
+    times = [0.0, *(moment.at_s for moment in moments)]
+    after = min(max(1, bisect_left(times, at_s)), len(times) - 1)
+    return times[after] - times[after - 1]
 
 
 def _when(moments: Sequence[Moment], opens: int, *, begins: bool) -> Moment:

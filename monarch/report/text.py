@@ -246,7 +246,7 @@ def _origin(report: Report) -> str:
     if reads := report.get("reads", {}).get("origin_bytes"):
         line += f", {format_size(reads)} read by programs of large files"
     if others := unmeasured(with_headline(report)):
-        line += f"; not measured there: {listed(others, len(others))}"
+        line += f"; plus, not counted: {listed(others, len(others))}"
     return line
 
 

@@ -115,7 +115,7 @@ def test_reads_of_a_stream_are_counted_for_the_file_that_its_open_returned(
 
     text = " ".join(render(report).split())
     assert "unseen" not in text
-    told = "not measured there: 1 open by programs (files of 9.0 MiB)"
+    told = "plus, not counted: 1 open by programs (files of 9.0 MiB)"
     assert (told in text) != waits
     assert report["headline"]["opens"] == 1
     assert report["headline"]["origin_opens"] == (0 if waits else 1)

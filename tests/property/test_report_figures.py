@@ -233,7 +233,7 @@ LINES = [
         "  origin: {origin.agent_read_bytes} read by Monarch"
         "(?:, {agent.tried_bytes} of it to choose codecs)?"
         "(?:, {reads.origin_bytes} read by programs of large files)?"
-        "(?:; not measured there: "
+        "(?:; plus, not counted: "
         r"(?:{headline.origin_opens} opens? by programs \(files of "
         r"{headline.origin_opened_bytes}\))?(?:, | and )?"
         r"(?:{headline.origin_unseen_opens} opens? by unseen reads \(files of at most "

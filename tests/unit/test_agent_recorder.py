@@ -1,8 +1,10 @@
 """The agent's samples: few, cheap, with children of programs without the Shim."""
 
+import asyncio
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -77,6 +79,20 @@ def test_counters_of_a_closed_data_plane_are_kept() -> None:
     found.look_last()
 
     assert found.slowest == ((1, 2, 3),)
+
+
+def test_first_second_has_ten_samples_and_the_next_ones_have_one_each() -> None:
+    found = make()
+
+    async def run() -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(found.run(lambda step: step()), 2.5)
+
+    asyncio.run(run())
+
+    times = [moment.at_s for moment in found.moments()[:-1]]
+    assert 10 <= len(times) <= 12
+    assert sum(at_s < 1.0 for at_s in times) == 10
 
 
 @pytest.mark.parametrize("samples", [200])

@@ -237,7 +237,6 @@ def test_node_that_refuses_a_connection_can_be_reached() -> None:
         port = taken.getsockname()[1]
 
         assert network.why_unreachable("127.0.0.1", port, "127.0.0.1") == ""
-    assert network.why_unreachable("no.such.host.invalid", 1)
 
 
 def test_node_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,6 +255,25 @@ def test_node_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         "n2 cannot be reached: no answer at port 7001 within 2 s; its files are read "
         "from the origin",
     ]
+
+
+def test_node_without_a_known_address_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nodes of a job find each other by the rendezvous directory."""
+
+    def connect(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+
+    [peers] = of(iter(examined(hosts("n1", "n2"), MONARCH_STAGING_NODE="n1")), "peers")
+
+    assert (peers.level, peers.text) == (
+        Level.NOTE,
+        "n2: no address is known for this name; nodes of a job tell each other their "
+        "addresses in the rendezvous directory",
+    )
 
 
 def test_interface_that_does_not_exist_prevents() -> None:

@@ -78,7 +78,7 @@ def test_unmeasured_reads_of_the_origin_are_not_reported_as_0(
     tile = tiles(report)[1]
     notes = "".join(note if isinstance(note, str) else note.text for note in tile.notes)
     if unmeasured:
-        assert f"0 B read by Monarch; not measured there: {unmeasured}" in text
+        assert f"0 B read by Monarch; plus, not counted: {unmeasured}" in text
         assert tile.label == "read from the origin by Monarch"
         assert notes.endswith(f"not measured: {unmeasured}")
     else:
@@ -169,7 +169,7 @@ def test_bytes_of_the_origin_are_exact_where_reads_are_counted():
         "origin, and 1 open read it directly."
     ) in text
     assert "ready when opened: 0.0% of 1 open, 0.0% by the size of the files" in text
-    assert "not measured there: 1 open by programs (files of 10.0 MiB)" in text
+    assert "plus, not counted: 1 open by programs (files of 10.0 MiB)" in text
     assert "unseen" not in text
     assert "1.0 MiB read by programs of large files" in text
 

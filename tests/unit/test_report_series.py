@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch.report import Moment, Snapshot, encode_node_report, merge, summarize
-from monarch.report.series import columns, passes, summed, thinned
+from monarch.report.series import columns, pass_s, passes, summed, thinned
 from support import reports
 from support.figures import FOUR, node, snapshot
 
@@ -81,6 +81,15 @@ def test_opens_that_read_large_files_by_block_have_no_part_in_the_share_of_a_pas
     assert [one["ready_share"] for one in passes(moments, 40)] == [1] * 5
     only = tuple(Moment(float(n), blocks=40 * n) for n in range(3))
     assert [one["ready_share"] for one in passes(only, 40)] == [None] * 2
+
+
+def test_time_of_a_pass_between_two_samples_is_unknown():
+    moments = (Moment(1.0, waited=100), Moment(2.0, waited=100, ready=300))
+
+    found = passes(moments, 100)
+
+    assert [one["began_s"] for one in found] == [0.0, None, None, None]
+    assert [pass_s(one) for one in found] == [1.0, None, None, None]
 
 
 def test_one_file_has_no_passes():

@@ -19,6 +19,7 @@ from monarch.report.html.blocks import (
 )
 from monarch.report.html.charts import Series
 from monarch.report.model import BLOCKS, Report
+from monarch.report.series import pass_s
 from monarch.units import format_duration, format_size
 
 _OPENS: Final = {
@@ -67,7 +68,8 @@ def _opens_chart(series: Mapping[str, Any], report: Report) -> Chart | None:
     scale = charts.rate_scale(most)
     shapes = charts.stacked(at_s, drawn, scale.end)
     legend = [(one.style, one.name) for one in reversed(drawn)]
-    began = [one["began_s"] for one in (report.get("passes") or ())[1:]]
+    later = (report.get("passes") or ())[1:]
+    began = [one["began_s"] for one in later if one["began_s"] is not None]
     if 0 < len(began) <= _PASSES_MAX:
         shapes.append(charts.marks(began, at_s[-1], "mark"))
         legend.append(("mark", "start of a pass"))
@@ -173,14 +175,14 @@ def passes(report: Report) -> Section | None:
     rows = report.get("passes")
     if not rows:
         return None
-    times = [row["ended_s"] - row["began_s"] for row in rows]
-    most = max(times) or 1.0
+    times = [pass_s(row) for row in rows]
+    most = max(time or 0.0 for time in times) or 1.0
     cells = [
         (
             figure(report, f"passes.{place}.number"),
             figure(report, f"passes.{place}.began_s"),
             figure_of(times[place], "duration"),
-            Bar(times[place] / most, "plain"),
+            Bar((times[place] or 0.0) / most, "plain"),
             figure(report, f"passes.{place}.ready_share"),
             Bar(row.get("ready_share") or 0.0, "ready"),
             figure(report, f"passes.{place}.opens"),
@@ -198,7 +200,8 @@ def passes(report: Report) -> Section | None:
     if len(report.get("nodes") or ()) > 1:
         blocks.append(Lines((_SEVERAL_NODES,)))
     if len(rows) > _PASSES_MAX:
-        blocks.append(_pass_columns(times[-_COLUMNS_MAX:], len(rows)))
+        last = [time or 0.0 for time in times[-_COLUMNS_MAX:]]
+        blocks.append(_pass_columns(last, len(rows)))
     return Section("passes", "Passes over the dataset", blocks)
 
 
