@@ -36,8 +36,18 @@ READERS, EPOCHS, TURNS = 2, 4, 3
 SETTLED_S = 6.0
 """After the first epoch, in which packing ends: later epochs show the codec alone."""
 BLOCK = 1 << 20
-CODECS = ("none", "lz4", "lz4hc:4", "lz4hc:9", "zstd:-5", "zstd:1", "zstd:3", "zstd:9")
-CODECS_QUICK = ("none", "lz4", "zstd:1", "zstd:9")
+CODECS = (
+    "plain",
+    "none",
+    "lz4",
+    "lz4hc:4",
+    "lz4hc:9",
+    "zstd:-5",
+    "zstd:1",
+    "zstd:3",
+    "zstd:9",
+)
+CODECS_QUICK = ("plain", "none", "lz4", "zstd:1", "zstd:9")
 SHUFFLES = ("lz4+shuffle4", "zstd:1+shuffle4")
 
 

@@ -295,6 +295,8 @@ def test_a_node_that_was_frozen_receives_the_marks_that_it_missed(cluster, node)
 
         cluster.nodes[node].hurt(signal.SIGCONT)
 
+        # Before that its programs read the origin, which shows nothing of the marks.
+        await_served(cluster, writers[node], but=[first])
         soon(cluster, writers, first, SUCCESSION_S)
         change(cluster, writers[3], second)
         soon(cluster, writers, second, SUCCESSION_S)
