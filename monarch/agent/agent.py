@@ -116,8 +116,7 @@ class Agent:
         self.signal = 0
         self.retained = True
         self._label = RunLabel.of(run.path.name)
-        clock_s = self._label.clock_s
-        self._recorder = Recorder(self.processes, self._levels, clock_s)
+        self._recorder = Recorder(self.processes, self._levels, self._label.clock_s)
         self._plain = ""
         # None unless programs have started before the Catalog was ready.
         self._outline: Outline | None = None
@@ -332,11 +331,12 @@ class Agent:
         self, namespace: Namespace, spec: JobSpec | None, left: dict[int, Manifest]
     ) -> tuple[PackedTier, ...]:
         """Choose the packing of Tiers; return those that are packed."""
-        known = Known(spec.packed if spec is not None else (), packs_in(left))
+        told, alone = spec.packed if spec else (), self.joining.cluster is None
+        known = Known(told, packs_in(left), alone=alone)
         parts = (self.setup, namespace.inventory, self.notifier.warn, known)
         choice = await in_thread(choose_packing, *parts)
         choice.count(self.counters)
-        if not (choice.packed or self.joining.cluster):
+        if alone and not choice.packed:
             self.setup = without_pool(self.setup)
         self._packing = choice.tiers
         return choice.packed
@@ -401,8 +401,8 @@ class Agent:
         if self._staging is None or not self._staging.engine.is_open:
             native.beat(self._requests)
         else:
-            first = self._staging.demand_first
-            permitted = self.joining.exchange_fill_limits(first.asked)
+            first = self._staging.demand_first.asked
+            permitted = self.joining.exchange_fill_limits(first)
             self._staging.adapt(time.monotonic(), permitted)
             self._staging.stager.look_behind()
             self._readers.look(self._staging, time.monotonic())

@@ -94,15 +94,15 @@ class Space(NamedTuple):
     pool_bytes: float = 0.0
 
     @classmethod
-    def of(cls, tiers: Sequence[Tier], pool_parts: Sequence[int], number: int) -> Self:
+    def of(cls, tiers: Sequence[Tier], number: int, *, alone: bool) -> Self:
         """Return the space of one of a node's Tiers.
 
         Args:
-            pool_parts: what each ram Tier has given to the Pool.
+            alone: the job has one node: on several ones there is always a Pool.
         """
         one = tiers[number]
-        given = sum(pool_parts) if len(tiers) == 1 else 0
-        return cls(one.capacity_bytes, given)
+        spares = alone and len(tiers) == 1
+        return cls(one.capacity_bytes, one.pool_part_bytes if spares else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,12 +116,14 @@ class Known:
             would read a sample of the origin to train it.
         rooms: the space of all nodes for one copy of each File, as a multiple of this
             node's Tiers.
+        alone: the job has one node.
     """
 
     told: Sequence[TierCodec] = ()
     left: Mapping[int, Packs] = field(default_factory=dict)
     for_others: bool = False
     rooms: float = 1.0
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +221,10 @@ def choose_packing(
     """
     given, left = {one.tier: one for one in beside.told}, beside.left
     shares_words = not beside.for_others and are_small(inventory)
-    pool_parts = () if beside.told or beside.for_others else setup.pool_parts
     wanted = [
         _Wanted(
             *(number, tier, _rules(tier, inventory)),
-            Space.of(setup.tiers, pool_parts, number),
+            Space.of(setup.tiers, number, alone=beside.alone),
             *(shares_words, beside.rooms),
         )
         for number, tier in enumerate(setup.tiers)
@@ -232,7 +233,7 @@ def choose_packing(
     if not wanted:
         return Choice()
     known = {
-        one.number: _left(one, left.get(one.number), given.get(one.number))
+        one.number: _left(one, inventory, left.get(one.number), given.get(one.number))
         or _agreed(one, given.get(one.number), warn)
         for one in wanted
     }
@@ -240,7 +241,8 @@ def choose_packing(
         return Choice(tuple(one for one in known.values() if one))
     samples = _samples(wanted, known, inventory)
     found = tuple(
-        known[one.number] or _tried(one, inventory, samples[one.number], warn)
+        known[one.number]
+        or _tried(one, inventory, samples[one.number], warn, given.get(one.number))
         for one in wanted
     )
     for one in found:
@@ -287,16 +289,25 @@ def _rules(tier: Tier, inventory: Inventory) -> npt.NDArray[np.uint8] | None:
     return inventory.first_matches(patterns) if patterns else None
 
 
+def plain_facts(tier: Tier, inventory: Inventory) -> tuple[int, ...]:
+    """Return the facts for which a Tier is left plain; with others it may be packed."""
+    granted = tier.granted_bytes + tier.pool_part_bytes
+    return granted, len(inventory), inventory.total_bytes
+
+
 def _left(
-    wanted: _Wanted, left: Packs | None, told: TierCodec | None
+    wanted: _Wanted, inventory: Inventory, left: Packs | None, told: TierCodec | None
 ) -> PackedTier | PlainTier | None:
     """Return a Tier packed as an earlier job has left it.
 
     Returns:
-        None: its configuration is different, the job packs it differently, or this node
-        no longer has the libraries.
+        None: its configuration is different, the job packs it differently, this node
+        no longer has the libraries, or the Tier was left plain for other Files.
     """
-    if left is None or left.configured != configuration(wanted.tier.settings):
+    if left is None:
+        return None
+    facts = () if left.packings else plain_facts(wanted.tier, inventory)
+    if left.configured != configuration(wanted.tier.settings, facts):
         return None
     if told is not None and told.codec != left.codec:
         return None
@@ -345,22 +356,25 @@ def _tried(
     inventory: Inventory,
     samples: tuple[Pieces, ...],
     warn: Callable[[str], None],
+    told: TierCodec | None = None,
 ) -> PackedTier | PlainTier:
     """Return a Tier with the codecs of its rules, and of all other Files.
 
     Args:
         samples: of the Files without a rule, and of those of each rule.
+        told: the choice of the first node.
     """
     number, tier = wanted.number, wanted.tier
     (rest, *ruled), why = samples, ""
-    if tier.settings.codec == AUTO:
+    if tier.settings.codec == AUTO and told is None:
         speed = _speed_of(tier, warn)
         chosen, why = _choose(wanted, inventory, rest, speed)
         if chosen is None:
             return PlainTier(number, why)
         trial = chosen
     else:
-        trial = _given(tier, Codec.parse(tier.settings.codec), rest, warn)
+        name = told.codec if told is not None else tier.settings.codec
+        trial = _given(tier, Codec.parse(name), rest, warn)
     packings, ratios = [_packing(number, trial, rest)], [trial.ratio]
     for codec, part in zip(wanted.codecs, ruled, strict=True):
         trial = _given(tier, codec, part, warn)

@@ -7,6 +7,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from monarch.metrics import WAITED_OPENS
 
 PERIOD_S: Final = 1.0
 FIRST_PERIOD_S: Final = 0.1
-"""The period between samples in the first PERIOD_S: short jobs have passes, too."""
+"""The period in the first PERIOD_S of programs: short jobs have passes, too."""
 POINTS_MAX: Final = 512
 """At this number, every second sample is dropped, and the rate is halved."""
 STRANGERS_MAX: Final = 256
@@ -101,6 +102,7 @@ class Recorder:
         self._looks = 0
         self._reads = ReadCalls()
         self._strangers = Strangers()
+        self._started = asyncio.Event()
         self.startup_s = 0.0
         self.slowest: tuple[tuple[int, int, int], ...] = ()
 
@@ -123,6 +125,7 @@ class Recorder:
     def note_start(self) -> None:
         """Note that programs are served from now on."""
         self.startup_s = time.monotonic() - self._clock_s
+        self._started.set()
 
     async def run(self, guarded: Callable[[Callable[[], None]], None]) -> None:
         """Take samples until this is cancelled.
@@ -130,11 +133,13 @@ class Recorder:
         Args:
             guarded: calls a function whose errors do not end the agent.
         """
-        guarded(self.look)
-        for _ in range(round(PERIOD_S / FIRST_PERIOD_S) - 1):
-            await asyncio.sleep(FIRST_PERIOD_S)
+        while not self._started.is_set():
+            guarded(self.look)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._started.wait(), PERIOD_S)
+        for _ in range(round(PERIOD_S / FIRST_PERIOD_S)):
             guarded(self._take)
-        await asyncio.sleep(FIRST_PERIOD_S)
+            await asyncio.sleep(FIRST_PERIOD_S)
         while True:
             guarded(self.look)
             await asyncio.sleep(PERIOD_S)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from monarch.agent.namespace import Namespace
-from monarch.agent.packed_tiers import PackedTier, PlainTier
+from monarch.agent.packed_tiers import PackedTier, PlainTier, plain_facts
 from monarch.agent.rechecking import unconfirmed
 from monarch.agent.staging import Staging
 from monarch.metrics import AgentCounters
@@ -23,17 +24,23 @@ from monarch.tiers.retained import (
     read_manifest,
 )
 
+if TYPE_CHECKING:
+    from monarch.catalog.inventory import Inventory
+
 log = logging.getLogger("monarch.agent")
 
 
-def packs_of(tier: Tier, packing: PackedTier | PlainTier) -> Packs | None:
+def packs_of(
+    tier: Tier, packing: PackedTier | PlainTier, inventory: Inventory
+) -> Packs | None:
     """Return the packs of a Tier after its engine has ended; None: no packs.
 
-    Of a Tier that `auto` has left plain they say only that.
+    Of a Tier that `auto` has left plain they say only that, and for which Files.
     """
-    about = configuration(tier.settings)
     if isinstance(packing, PlainTier):
+        about = configuration(tier.settings, plain_facts(tier, inventory))
         return Packs((), about, (), packing.ratio, packing.why)
+    about = configuration(tier.settings)
     segments = tuple(segments_in(tier.directory))
     if not segments:
         return None
@@ -78,7 +85,7 @@ def adopt_packs(
     Args:
         warn: called with frames of unchanged Files that cannot be used.
     """
-    left = packs_in(manifests)
+    left = {n: packs for n, packs in packs_in(manifests).items() if packs.segments}
     if not left:
         return
     namespace = staging.namespace

@@ -48,7 +48,6 @@ class Setup:
         whole: selects the Files whose opens wait for the whole File, if it is large.
         pool_at_once: whether Files pass through the Pool from the start: those of other
             nodes, or of packed Tiers.
-        pool_parts: what the ram Tiers have given to the Pool.
         warnings: for the user, about parts that cannot be used.
         doubts: warnings about Tiers in doubtful places, the same on all nodes.
     """
@@ -63,7 +62,6 @@ class Setup:
     whole: Selection
     pool: Tier | None = None
     pool_at_once: bool = False
-    pool_parts: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
@@ -162,8 +160,9 @@ def with_pool(setup: Setup, run: Path, *, pool_at_once: bool) -> Setup:
     """
     pool_at_once |= any(tier.settings.codec != PLAIN for tier in setup.tiers)
     pool = make_pool(run, setup.config.peers.transit, setup.tiers)
-    parts = give_to_pool(pool.capacity_bytes if pool_at_once else 0, setup.tiers)
-    return replace(setup, pool=pool, pool_at_once=pool_at_once, pool_parts=tuple(parts))
+    if pool_at_once:
+        give_to_pool(pool.capacity_bytes, setup.tiers)
+    return replace(setup, pool=pool, pool_at_once=pool_at_once)
 
 
 def without_pool(setup: Setup) -> Setup:
@@ -171,10 +170,9 @@ def without_pool(setup: Setup) -> Setup:
 
     It is subtracted again if a program sends hints.
     """
-    ram = [tier for tier in setup.tiers if tier.kind == "ram"]
-    for tier, part in zip(ram, setup.pool_parts, strict=True):
-        tier.reduce(-part)
-    return replace(setup, pool_at_once=False, pool_parts=(0,) * len(ram))
+    for tier in setup.tiers:
+        tier.take_from_pool()
+    return replace(setup, pool_at_once=False)
 
 
 def _datasets(

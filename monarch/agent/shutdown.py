@@ -316,7 +316,7 @@ def retain_all(staging: Staging, retain: str | float) -> None:
     for number, tier in enumerate(stager.storage.tiers):
         files, packs = _retainable(stager, number), None
         if number in packing and tier.directory.is_dir():
-            packs = packs_of(tier, packing[number])
+            packs = packs_of(tier, packing[number], namespace.inventory)
         holds = len(files) or (packs and packs.segments)
         if not holds or not tier.directory.is_dir():
             continue

@@ -178,7 +178,10 @@ def _answer(inventory: Inventory, config: Config, question: Question) -> dict[st
     from monarch.tiers import give_to_pool, wanted_pool
 
     tiers = [_resolved(n, one) for n, one in enumerate(config.used_tiers)]
-    parts = give_to_pool(wanted_pool(config.peers.transit, tiers), tiers)
+    give_to_pool(wanted_pool(config.peers.transit, tiers), tiers)
+    spaces = [
+        Space.of(tiers, number, alone=not config.hosts) for number in range(len(tiers))
+    ]
     rules = [tuple(files for files, _ in tier.settings.codecs) for tier in tiers]
     ruled = {one: inventory.first_matches(one) > 0 for one in rules}
     for number, one in enumerate(rules):
@@ -197,8 +200,8 @@ def _answer(inventory: Inventory, config: Config, question: Question) -> dict[st
         "rule": question.rule.value,
         "tolerance": TOLERANCE,
         "tiers": [
-            _choose(tier, Space.of(tiers, parts, number), tried[one], question)
-            for number, (tier, one) in enumerate(zip(tiers, rules, strict=True))
+            _choose(tier, space, tried[one], question)
+            for tier, space, one in zip(tiers, spaces, rules, strict=True)
         ],
     }
 

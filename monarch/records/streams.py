@@ -182,7 +182,7 @@ def sample_key(name: str) -> str:
 
 
 def members(record: memoryview | bytes) -> Iterator[tuple[str, memoryview]]:
-    """Yield the name and the bytes of each member of a Record of an archive.
+    """Yield the whole name and the bytes of each member of a Record of an archive.
 
     Raises:
         ValueError: it is no Record of an archive.

@@ -68,15 +68,21 @@ def _added(at_s: float, rows: Sequence[Moment]) -> Moment:
     )
 
 
+def _period_s(moments: Sequence[Moment]) -> float:
+    """Return the usual time between samples, without the dense ones at the start."""
+    spans = [b.at_s - a.at_s for a, b in pairwise(moments)]
+    later = sorted(spans[len(spans) // 2 :])
+    return later[len(later) // 2] if later else moments[0].at_s
+
+
 def columns(
     moments: Sequence[Moment], tiers: Sequence[TierFigures]
 ) -> dict[str, Any] | None:
     """Return the samples as JSON, each figure as a list; None without samples."""
     if not moments:
         return None
-    spans = [b.at_s - a.at_s for a, b in pairwise(moments)]
     return {
-        "period_s": sorted(spans)[len(spans) // 2] if spans else moments[0].at_s,
+        "period_s": _period_s(moments),
         "at_s": [round(moment.at_s, 3) for moment in moments],
         "opens": {name: [getattr(m, name) for m in moments] for name in _COUNTS},
         **{name: [getattr(m, name) for m in moments] for name in _BYTES},

@@ -211,7 +211,9 @@ def _why(best: Judged, judged: Sequence[Judged], rule: Rule) -> str:
         return f"{part}, {faster if best.batch_s < raw.batch_s else slower}"
     if best.held >= 1:
         return "all of it fits as it is"
-    if any(one.candidate.ratio > 1 for one in judged):
-        slow = "each codec would slow the job down, or pack too slowly"
-        return f"{slow}; files are staged in part"
-    return "nothing shrinks; files are staged in part"
+    reason = "nothing shrinks"
+    if any(one.missing < raw.missing and not one.feasible[rule] for one in judged):
+        reason = "each codec would slow the job down, or pack too slowly"
+    elif any(one.candidate.ratio > 1 for one in judged):
+        reason = "no codec holds more"
+    return f"{reason}; files are staged in part"

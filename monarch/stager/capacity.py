@@ -242,7 +242,9 @@ class Storage:
         self.pool_number = len(self.tiers)
         self.table = table
         for number, tier in enumerate(self.tiers):
-            table.set_capacity(number, tier.usable_bytes)
+            is_packed = number in codecs
+            room = tier.usable_bytes if is_packed else tier.capacity_bytes
+            table.set_capacity(number, room)
         self.ledger = Ledger(table, len(self.tiers))
         self._pool = pool
         self.pool_wanted_bytes = 0 if pool is None else pool.capacity_bytes

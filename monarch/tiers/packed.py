@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -136,10 +137,14 @@ class Packs:
             raise ValueError(f"not of this version: {error}") from error
 
 
-def configuration(settings: TierSettings) -> str:
-    """Return the packing configuration of a Tier as text, for comparison."""
+def configuration(settings: TierSettings, facts: Sequence[int] = ()) -> str:
+    """Return the packing configuration of a Tier as text, for comparison.
+
+    Args:
+        facts: what else the packing depends on.
+    """
     rules = [[list(files), codec] for files, codec in settings.codecs]
-    return json.dumps([settings.codec, rules])
+    return json.dumps([settings.codec, rules, *facts])
 
 
 def segments_in(directory: Path) -> list[Segment]:

@@ -100,14 +100,9 @@ def make_pool(run: Path, wanted: Size, tiers: Sequence[Tier]) -> Tier:
     return pool
 
 
-def give_to_pool(size_bytes: int, tiers: Iterable[Tier]) -> list[int]:
-    """Take the capacity of the Pool from the ram Tiers, beginning with the first.
-
-    Returns:
-        The bytes taken from each.
-    """
+def give_to_pool(size_bytes: int, tiers: Iterable[Tier]) -> None:
+    """Take the capacity of the Pool from the ram Tiers, beginning with the first."""
     ram = [tier for tier in tiers if tier.kind == "ram"]
     parts = divide(size_bytes, (tier.granted_bytes for tier in ram))
     for tier, part in zip(ram, parts, strict=True):
-        tier.reduce(part)
-    return parts
+        tier.give_to_pool(part)

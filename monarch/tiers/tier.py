@@ -104,6 +104,8 @@ class Tier(ABC):
         self._job_node = job_node
         self.capacity_bytes = 0
         self._wanted_bytes = 0
+        self.pool_part_bytes = 0
+        """What it has given to the Pool."""
         self._lock: int | None = None
         self._owned = False
 
@@ -171,10 +173,21 @@ class Tier(ABC):
         """The configured capacity, even if less is free now."""
         return self._wanted_bytes
 
+    def give_to_pool(self, size_bytes: int) -> None:
+        """Move a part of the capacity to the Pool, until it is taken back."""
+        self.pool_part_bytes = size_bytes
+        self.reduce(size_bytes)
+
     def reduce(self, size_bytes: int) -> None:
-        """Move a part of the capacity to the Pool; a negative one comes back."""
+        """Reduce the capacity."""
         self._wanted_bytes = max(0, self._wanted_bytes - size_bytes)
         self.capacity_bytes = max(0, self.capacity_bytes - size_bytes)
+
+    def take_from_pool(self) -> None:
+        """Return what was given to the Pool to the capacity."""
+        self._wanted_bytes += self.pool_part_bytes
+        self.capacity_bytes += self.pool_part_bytes
+        self.pool_part_bytes = 0
 
     def add_retained(self, held_bytes: int) -> None:
         """Add the retained bytes of an earlier job, which were not free."""

@@ -49,11 +49,11 @@ class Site:
         words += ["--set", "retain=7d", "--set", f"tiers[0].codec={codec}"]
         return words
 
-    def job(self, name: str, codec: str) -> dict[str, Any]:
+    def job(self, name: str, codec: str, files: int = FILES) -> dict[str, Any]:
         """Stage everything, end, and return the report."""
         agent = start_agent(self.run_root / f"{name}.n", self.words(codec))
         agent.listen("ready")
-        agent.await_staged(FILES)
+        agent.await_staged(files)
         report: dict[str, Any] = agent.status()["report"]
         agent.stop()
         return report
@@ -83,6 +83,17 @@ def test_later_job_of_a_tier_that_auto_left_plain_tries_no_codecs(site: Site) ->
     assert site.read_bytes() == 0
     assert second["staging"]["adopted_files"] == FILES
     assert second["tiers"][0]["codec"] == first["tiers"][0]["codec"] == "plain"
+
+
+def test_later_job_with_other_files_chooses_again(site: Site, folder: Path) -> None:
+    site.job("one", "auto")
+    (folder / "more.txt").write_bytes(b"more" * 100)
+    site.view.reset()
+
+    second = site.job("two", "auto", FILES + 1)
+
+    assert second["agent"]["tried_bytes"] > 0
+    assert second["staging"]["adopted_files"] == FILES
 
 
 def segments(tmp_path: Path) -> list[Path]:

@@ -180,8 +180,9 @@ def choice_among(
         name="ram",
         directory=Path(),
         capacity_bytes=sum(map(len, pieces)) // 10,
+        pool_part_bytes=0,
     )
-    setup: Any = SimpleNamespace(tiers=[tier], pool_parts=(0,))
+    setup: Any = SimpleNamespace(tiers=[tier])
     inventory: Any = Files(pieces)
     found = packed_tiers.choose_packing(setup, inventory, print, known)
     return found.packed[0].packings[0].codec

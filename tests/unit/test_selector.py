@@ -202,6 +202,16 @@ def test_files_are_held_as_they_are_where_no_codec_is_fast_enough() -> None:
     assert "staged in part" in choice.why
 
 
+def test_reason_says_that_no_codec_holds_more() -> None:
+    little = [Candidate("little", 1.02, 1e-6)]
+    load = replace(fanstore_load(), spared_bytes=0.1e12, origin=Link(1000, 100e6))
+
+    choice = choose(load, little, Rule.SYNC)
+
+    assert choice.chosen.candidate is PLAIN
+    assert choice.why == "no codec holds more; files are staged in part"
+
+
 def test_a_codec_that_packs_too_slowly_is_not_chosen() -> None:
     load = fanstore_load()
     keeps_up = replace(load, pack_bytes_per_s=20e6)

@@ -3,9 +3,12 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from monarch.agent.setup import Setup, without_pool
+from monarch.config import Config
 from monarch.tiers import (
     Device,
     RamTier,
@@ -72,6 +75,25 @@ def test_room_of_the_pool_is_not_returned_to_a_tier_with_retained_files(tmp_path
     tier.add_retained(3 * MIB)
 
     assert tier.capacity_bytes == tier.granted_bytes == 7 * MIB
+
+
+def test_pool_that_is_not_used_returns_its_room_to_the_tiers_that_are_left(
+    tmp_path: Path,
+) -> None:
+    settings = open_pool(tmp_path, 0).settings
+    settings = replace(settings, path=tmp_path, capacity=Size.parse("8MiB"))
+    lost, kept = (RamTier(settings, f"{n}.n", Memory(1 << 40, 0)) for n in "jk")
+    for tier in (lost, kept):
+        tier.resolve()
+    give_to_pool(10 * MIB, [lost, kept])
+    assert (lost.capacity_bytes, kept.capacity_bytes) == (0, 6 * MIB)
+    unused: Any = None
+    setup = Setup(Config(), "", (), (), (kept,), True, 0, unused, pool_at_once=True)
+
+    found = without_pool(setup)
+
+    assert not found.pool_at_once
+    assert kept.capacity_bytes == kept.granted_bytes == 8 * MIB
 
 
 def test_a_pool_larger_than_the_machine_is_made_smaller_and_not_refused(run):

@@ -200,8 +200,9 @@ def passes(report: Report) -> Section | None:
     if len(report.get("nodes") or ()) > 1:
         blocks.append(Lines((_SEVERAL_NODES,)))
     if len(rows) > _PASSES_MAX:
-        last = [time or 0.0 for time in times[-_COLUMNS_MAX:]]
-        blocks.append(_pass_columns(last, len(rows)))
+        last = [time for time in times[-_COLUMNS_MAX:] if time is not None]
+        if len(last) == len(times[-_COLUMNS_MAX:]):
+            blocks.append(_pass_columns(last, len(rows)))
     return Section("passes", "Passes over the dataset", blocks)
 
 

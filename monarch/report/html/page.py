@@ -120,6 +120,7 @@ def page(report: Report) -> str:
             one._replace(text=short(one.text, _SENTENCES_MAX), line=short(one.line))
             for one in advise(report)
         ],
+        was_staged=not get(report, "run.plain", ""),
         sections=[section for section in found if section is not None],
         folded=_folded(report),
         field=(WIDTH, HEIGHT),
