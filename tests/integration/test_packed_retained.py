@@ -4,6 +4,7 @@
 
 import json
 import os
+import random
 import re
 import zlib
 from collections.abc import Callable
@@ -73,8 +74,15 @@ def site(
     return Site(mount_counted(folder), run_root, tmp_path)
 
 
-def test_later_job_of_a_tier_that_auto_left_plain_tries_no_codecs(site: Site) -> None:
-    """All files fit it as they are."""
+def make_incompressible(folder: Path) -> None:
+    for number, path in enumerate(sorted(folder.rglob("*.txt"))):
+        path.write_bytes(random.Random(number).randbytes(path.stat().st_size))
+
+
+def test_later_job_of_a_tier_that_auto_left_plain_tries_no_codecs(
+    site: Site, folder: Path
+) -> None:
+    make_incompressible(folder)
     first = site.job("one", "auto")
     site.view.reset()
 
@@ -86,6 +94,7 @@ def test_later_job_of_a_tier_that_auto_left_plain_tries_no_codecs(site: Site) ->
 
 
 def test_later_job_with_other_files_chooses_again(site: Site, folder: Path) -> None:
+    make_incompressible(folder)
     site.job("one", "auto")
     (folder / "more.txt").write_bytes(b"more" * 100)
     site.view.reset()
