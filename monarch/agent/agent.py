@@ -259,8 +259,8 @@ class Agent:
     ) -> None:
         """Wait for a future, at most until the end begins."""
         ending = asyncio.create_task(self._end.wait())
-        both, first = (waited_for, ending), asyncio.FIRST_COMPLETED
-        await asyncio.wait(both, timeout=timeout_s, return_when=first)
+        both = waited_for, ending
+        await asyncio.wait(both, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
 
     async def _begin_staging(
@@ -401,8 +401,8 @@ class Agent:
         if self._staging is None or not self._staging.engine.is_open:
             native.beat(self._requests)
         else:
-            first = self._staging.demand_first.asked
-            permitted = self.joining.exchange_fill_limits(first)
+            first = self._staging.demand_first
+            permitted = self.joining.exchange_fill_limits(first.asked)
             self._staging.adapt(time.monotonic(), permitted)
             self._staging.stager.look_behind()
             self._readers.look(self._staging, time.monotonic())

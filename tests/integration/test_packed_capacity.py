@@ -130,6 +130,30 @@ def test_real_shapes_fill_the_tier(
         assert packed["ratio"] > 1.15
 
 
+@pytest.mark.parametrize("shape", [volume, records, picture])
+def test_auto_holds_at_least_what_a_plain_tier_does(
+    runner: Runner, medium: Path, tmp_path: Path, shape: Callable[[int], bytes]
+) -> None:
+    """Whether it packs the tier or leaves it plain, then with the room of the Pool."""
+    write(tmp_path / "data", shape, 12 * BUDGET)
+
+    outcome = (
+        replace(runner, tier=f"ram:{BUDGET}B:{medium}")
+        .under_monarch(
+            ["python3", "-c", WAIT, str(medium)],
+            roots=[tmp_path / "data"],
+            options=["--set", "tiers[0].codec=auto"],
+        )
+        .succeed()
+    )
+
+    [tier], packed = outcome.report["tiers"], outcome.report["packed"]
+    held_bytes = packed["bytes"] if packed else tier["used_bytes"]
+    assert held_bytes >= 0.95 * BUDGET
+    assert (tier["codec"] == "plain") == (packed is None)
+    assert shape is not records or packed["ratio"] > 1.15
+
+
 def test_small_texts_take_less_than_a_third_of_their_pages(
     runner: Runner,
     medium: Path,

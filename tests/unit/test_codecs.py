@@ -312,12 +312,17 @@ def test_codecs_prints_what_each_codec_makes_of_a_dataset(
     assert rows[best]["held"] >= 0.95 * most
 
 
+def write_incompressible(folder: Path, end: str, count: int) -> None:
+    """Write files of 50 kB."""
+    rng = random.Random(1)
+    for number in range(count):
+        (folder / f"{number}.{end}").write_bytes(rng.randbytes(50_000))
+
+
 def test_codecs_advises_against_packing_files_that_do_not_shrink(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    rng = random.Random(3)
-    for number in range(40):
-        (tmp_path / f"{number}").write_bytes(rng.randbytes(50_000))
+    write_incompressible(tmp_path, "bin", 40)
 
     text = codecs(capsys, tmp_path, "--tier", "ram:1MiB")
 
@@ -328,9 +333,7 @@ def test_codecs_advises_against_packing_files_that_do_not_shrink(
 def test_codecs_tries_none_on_files_for_which_a_rule_names_one(
     dataset: Path, capsys: Capture
 ) -> None:
-    rng = random.Random(1)
-    for number in range(80):
-        (dataset / f"{number}.jpg").write_bytes(rng.randbytes(50_000))
+    write_incompressible(dataset, "jpg", 80)
     tiers = dataset.parent / "tiers.yaml"
     rule = "{files: ['*.jpg'], codec: none}"
     tiers.write_text(
