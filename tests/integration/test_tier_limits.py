@@ -18,7 +18,16 @@ import pytest
 from monarch.codec import Codec
 from monarch.native import codec_library
 from support.changing_files import data_bytes
-from support.programs import Outcome, Runner, finish, read_report, stage, start
+from support.programs import (
+    Outcome,
+    Runner,
+    finish,
+    origin_causes,
+    read_report,
+    stage,
+    stalled_opens,
+    start,
+)
 from support.stages import memory_directory
 
 MIB = 1 << 20
@@ -345,7 +354,8 @@ def test_many_readers_of_three_times_a_tier_get_the_right_bytes(
     counters, ram = outcome.report["counters"], place_of(outcome)["ram"]
     assert ram["lru_files"] > 50
     opens = PROCESSES * THREADS * count
-    assert counters["opens_origin"] <= 0.05 * opens
+    read_origin = counters["opens_origin"] - stalled_opens(outcome.report)
+    assert read_origin <= 0.05 * opens, origin_causes(outcome.report)
     assert outcome.report["agent"]["evicted_files"] == 0, "memory was not short"
     assert ram["in_service"]
     assert outcome.report["errors"] == [], "what leaves is no error"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from monarch.report.causes import CAUSES
 from support import compiler
 
 CONSUMERS = Path(__file__).parents[1] / "frameworks" / "consumers"
@@ -73,6 +74,23 @@ def ready_opens(counters: Mapping[str, int]) -> int:
 def tried_bytes(report: Mapping[str, Any]) -> int:
     """The bytes that were read from the origin to choose codecs, by a report."""
     return int(report["agent"]["tried_bytes"])
+
+
+def stalled_opens(report: Mapping[str, Any]) -> int:
+    """The opens that read the origin as the machine stood still, by a report.
+
+    Their waits ended by a time limit: the agent, or the copy, got no processor.
+    """
+    counters = report["counters"]
+    return int(counters["origin_silent"]) + int(counters["origin_timeout"])
+
+
+def origin_causes(report: Mapping[str, Any]) -> dict[str, int]:
+    """The opens of programs that read the origin by cause, for a failed test's text."""
+    names = (cause.counter for cause in CAUSES)
+    return {
+        name: report["counters"][name] for name in names if report["counters"][name]
+    }
 
 
 def consumer(name: str, *words: str | os.PathLike[str]) -> list[str]:
