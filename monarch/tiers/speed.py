@@ -1,14 +1,21 @@
-"""The speed of a medium, measured by writing and reading a few files."""
+"""The speed of a medium, measured by writing and reading a few files.
+
+It is that of the median read: a read during which another program has the processor
+does not count.
+"""
 
 from __future__ import annotations
 
 import errno
 import mmap
 import os
+import statistics
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 BYTES: Final = 32 << 20
 BLOCK_BYTES: Final = 4 << 20
@@ -16,7 +23,10 @@ FILES: Final = 128
 FILE_BYTES: Final = 4096
 SECONDS: Final = 0.5
 """No further file or block is read after this time."""
+_TIME_MIN_S: Final = 1e-6
 _NO_DIRECT: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
+
+T = TypeVar("T")
 
 
 class Speed(NamedTuple):
@@ -57,15 +67,25 @@ def _files(folder: Path, files: int) -> float:
             file.flush()
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    began, count = time.monotonic(), 0
-    for path in paths:
-        fd = os.open(path, os.O_RDONLY)
-        os.read(fd, FILE_BYTES)
-        os.close(fd)
-        count += 1
-        if time.monotonic() - began > SECONDS:
+    return 1 / _median_s(_read_file, paths)
+
+
+def _read_file(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    os.read(fd, FILE_BYTES)
+    os.close(fd)
+
+
+def _median_s(read: Callable[[T], object], places: Iterable[T]) -> float:
+    """Read places for SECONDS at most; return the time of the median read."""
+    end, times = time.monotonic() + SECONDS, []
+    for place in places:
+        began = time.monotonic()
+        read(place)
+        times.append(time.monotonic() - began)
+        if began + times[-1] > end:
             break
-    return count / (time.monotonic() - began)
+    return max(statistics.median(times), _TIME_MIN_S)
 
 
 def _bytes(path: Path, size: int) -> float:
@@ -79,13 +99,9 @@ def _bytes(path: Path, size: int) -> float:
             os.fsync(file.fileno())
         fd = _open_directly(path)
         try:
-            began, count = time.monotonic(), 0
-            while (
-                count < size // len(block) * len(block)
-                and time.monotonic() - began < SECONDS
-            ):
-                count += os.preadv(fd, [block], count)
-            return count / (time.monotonic() - began)
+            places = range(0, size // len(block) * len(block), len(block))
+            read = partial(os.preadv, fd, [block])
+            return len(block) / _median_s(read, places)
         finally:
             os.close(fd)
 

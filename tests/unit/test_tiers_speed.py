@@ -1,6 +1,7 @@
 """The speed of a medium is measured within the room that a Tier has."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,21 @@ def test_without_room_nothing_is_measured(tmp_path: Path, most: list[int]) -> No
         speed.measure_speed(tmp_path, 10_000)
 
     assert most == []
+
+
+def test_reads_that_were_interrupted_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread waits for the processor, beside busy programs, in some of its reads."""
+    count, read = iter(range(1 << 20)), os.read
+
+    def late(fd: int, size: int) -> bytes:
+        if next(count) % 4 == 1:
+            time.sleep(0.02)
+        return read(fd, size)
+
+    monkeypatch.setattr(os, "read", late)
+
+    found = speed.measure_speed(tmp_path, 1 << 40)
+
+    assert found.files_per_s > 500, "200 if all reads counted"
