@@ -80,9 +80,9 @@ def test_unmeasured_reads_of_the_origin_are_not_reported_as_0(
     if unmeasured:
         assert f"0 B read by Monarch; plus, not counted: {unmeasured}" in text
         assert tile.label == "read from the origin by Monarch"
-        assert notes.endswith(f"not measured: {unmeasured}")
+        assert notes.endswith(f"plus, not counted: {unmeasured}")
     else:
-        assert "not measured" not in text + notes
+        assert "not counted" not in text + notes
         assert tile.label == "read from the origin"
     assert tile.figure.text == "0 B"
 

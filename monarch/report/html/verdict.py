@@ -229,7 +229,7 @@ def _from_origin(report: Report) -> Tile:
     if get(report, "reads.origin_bytes"):
         read = figure(report, "reads.origin_bytes")
         notes += ["; " * bool(notes), read, " by programs of large files"]
-    notes += ["; " * bool(notes), f"not measured: {listed(others, len(others))}"]
+    notes += ["; " * bool(notes), f"plus, not counted: {listed(others, len(others))}"]
     value = figure(report, "origin.agent_read_bytes")
     return Tile("read from the origin by Monarch", value, tuple(notes))
 
