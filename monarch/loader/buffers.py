@@ -49,12 +49,14 @@ class BufferPool:
         limit: maximum bytes of all buffers.
 
     Attributes:
+        beside: bytes of other memory within the limit.
         made: number of buffers made so far.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.bytes = 0
+        self.beside = 0
         self.peak = 0
         self._free: list[Buffer] = []
         self.made = 0
@@ -75,9 +77,9 @@ class BufferPool:
         if best is not None and best.capacity <= 2 * capacity:
             self._free.remove(best)
             return best
-        while self.bytes + capacity > self.limit and self._free:
+        while not self._fits(capacity) and self._free:
             self._drop(self._free.pop(0))
-        if self.bytes + capacity > self.limit:
+        if not self._fits(capacity):
             return None
         return self._make(capacity)
 
@@ -89,6 +91,9 @@ class BufferPool:
         """Return the numbers of the buffers that were dropped since the last call."""
         found, self._gone = self._gone, []
         return found
+
+    def _fits(self, capacity: int) -> bool:
+        return self.bytes + self.beside + capacity <= self.limit
 
     def _drop(self, buffer: Buffer) -> None:
         self.bytes -= buffer.capacity
@@ -104,7 +109,7 @@ class BufferPool:
             OSError: it cannot be mapped.
         """
         capacity = os.fstat(fd).st_size
-        if self.bytes + capacity > self.limit:
+        if not self._fits(capacity):
             return None
         return self._counted(fd, capacity)
 
@@ -120,7 +125,7 @@ class BufferPool:
         mapped = mmap.mmap(fd, capacity)
         self.made += 1
         self.bytes += capacity
-        self.peak = max(self.peak, self.bytes)
+        self.peak = max(self.peak, self.bytes + self.beside)
         return Buffer(self.made, fd, capacity, mapped)
 
 

@@ -17,15 +17,9 @@ import numpy.typing as npt
 from monarch.loader.buffers import MappedBuffers
 from monarch.loader.early import WHOLE_MAX, EarlyReads
 from monarch.loader.portions import EVERYBODY, ROW, Key, keys_of
-from monarch.loader.wire import (
-    VERSION,
-    Channel,
-    LoaderError,
-    Message,
-    connect,
-    listen,
-)
+from monarch.loader.wire import VERSION, Channel, LoaderError, Message, connect, listen
 from monarch.records.index import RecordIndex
+from monarch.records.shard_memory import NO_SHARDS
 
 Array = npt.NDArray[Any]
 
@@ -77,6 +71,9 @@ class ReaderLink:
         settings: settings of the reader.
         rank: rank of this process.
         early: reads while the reader starts.
+
+    Attributes:
+        shards: shards in memory; the first reader gets them.
     """
 
     def __init__(
@@ -108,6 +105,7 @@ class ReaderLink:
         self._has_heard = False
         self._figures: dict[str, Any] | None = None
         self._idle_restarts = 0
+        self.shards = NO_SHARDS
 
     def __repr__(self) -> str:
         return f"<ReaderLink {self._key}, {len(self._parts)} portions>"
@@ -236,6 +234,7 @@ class ReaderLink:
         if self._channel is not None:
             self._channel.close()
         self._channel = None
+        self.shards.close()
         self._forget()
         self._parts.clear()
 
@@ -396,6 +395,9 @@ class ReaderLink:
             self._channel = self._meet_reader()
             self._is_offering = self._has_started and self._early is not None
             self._channel.send("hello", VERSION, self._rank, self._is_offering)
+            for path, fd in self.shards.shards():
+                self._channel.send("shard", path, fds=(fd,))
+            self.shards.close()
             if self._spans:
                 self._channel.send("need", self._serial, self._spans, False)
         return self._channel

@@ -1,4 +1,4 @@
-"""The portions that the reader of a node holds or is reading."""
+"""The portions that the reader of a node holds or is reading, and who needs them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ from typing import Final
 import numpy as np
 
 from monarch.loader.buffers import Buffer, BufferPool, rounded
-from monarch.loader.portions import ALIGN, ROW, Key, Portion, Portions, aligned
+from monarch.loader.portions import (
+    ALIGN,
+    EVERYBODY,
+    ROW,
+    Key,
+    Portion,
+    Portions,
+    aligned,
+    keys_of,
+)
 from monarch.loader.reading import End, Reads
+from monarch.loader.wire import Channel
 from monarch.records.columns import UnitDecoder
 from monarch.records.errors import RecordsError
 
@@ -283,3 +293,45 @@ class Loads:
         load.buffer, load.decoded = buffer, None
         load.rows, load.requests, load.done = len(table), 1, [0]
         return Begun.YES
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A connected process of a rank.
+
+    Attributes:
+        serial: serial of its last `need` message.
+        spans: the spans that it needs, as in `wire`.
+        keys: the portions of these spans.
+        told: completed requests of each portion that were reported to it; -1: a
+            failure.
+        buffers: buffers that it has mapped.
+        yields: it was asked to give up its portions.
+        offers_until_s: time until which it may offer portions.
+    """
+
+    channel: Channel
+    rank: int = 0
+    serial: int = 0
+    spans: list[list[int]] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    told: dict[Key, int] = field(default_factory=dict)
+    buffers: set[int] = field(default_factory=set)
+    yields: bool = False
+    offers_until_s: float = 0.0
+
+    def needs(self, serial: int, spans: list[list[int]], *, is_shared: bool) -> None:
+        """Note its current needs; portions that it no longer needs are forgotten."""
+        self.serial = serial
+        self.spans = [[int(number) for number in span] for span in spans]
+        self.keys = keys_of(self.spans, EVERYBODY if is_shared else self.rank)
+        known = set(self.keys)
+        for key in [key for key in self.told if key not in known]:
+            del self.told[key]
+
+    def comes_to(self, key: Key) -> bool:
+        """Return whether it may need a portion later."""
+        if not self.spans:
+            return True
+        epoch, low, _, _ = self.spans[0]
+        return (epoch, low) <= (key.epoch, key.position)

@@ -68,7 +68,9 @@ class Options:
         reorder_window: batches by which a Record may be late; 0: 4 if not in order.
         slow_start: batches after which one more is requested ahead; 0: all at once.
         prefetch_batches: batches to request ahead; None: as many as fit.
-        memory_limit: bytes of all buffers of a node; None: twice the mixed Groups.
+        memory_limit: bytes of all buffers of a node; None: twice the mixed Groups. In
+            a first epoch, what is beyond these keeps shards that were read for their
+            index.
         readers_max: maximum requests that are read at the same time, by the job if
             `comm` is given, else by each node.
         window: requests in flight to a store from each node; "auto": as many as its

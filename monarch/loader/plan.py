@@ -29,12 +29,14 @@ class Plan:
 
     Attributes:
         memory_limit: bytes of all buffers of a node.
+        spare: how many of these the mixed Groups do not need.
         positions: number of portions that fit into it.
         batches: batches to request ahead; None: as many as fit.
         window: maximum requests in flight to a store.
     """
 
     memory_limit: int
+    spare: int
     positions: int
     batches: int | None
     window: int
@@ -51,16 +53,29 @@ def plan(given: Options, groups: Groups, groups_mixed: int) -> Plan:
     """
     largest = rounded(_largest_portion(given, groups))
     if given.shuffle != "global":
-        least, usual = groups_mixed + 1, groups_mixed + max(groups_mixed, _AHEAD_MIN)
+        least, usual = groups_mixed + 1, _usual(groups_mixed)
         limit = _limit(given, least, largest, usual * largest)
         window = _window(given, limit, largest // max(1, given.batch_size))
-        return Plan(limit, max(1, limit // largest), given.prefetch_batches, window)
+        spare, positions = limit - usual * largest, max(1, limit // largest)
+        return Plan(limit, max(0, spare), positions, given.prefetch_batches, window)
     if groups.index.keys is not None:
         return _plan_of_store(given, groups, largest)
     batches = max(_or(given.prefetch_batches, _BATCHES_AHEAD), given.lateness)
     limit = _limit(given, 2, largest, _held(given, batches) * largest)
     ahead = given.prefetch_batches
-    return Plan(limit, max(1, limit // largest), batches if ahead is None else ahead, 1)
+    batches = batches if ahead is None else ahead
+    return Plan(limit, 0, max(1, limit // largest), batches, 1)
+
+
+def spare_bytes(given: Options) -> int:
+    """Return `spare` of a plan as far as it is known before the index is."""
+    usual = _usual(given.groups_in_flight) * rounded(given.group_bytes)
+    return max(0, (given.memory_limit or 0) - usual)
+
+
+def _usual(mixed: int) -> int:
+    """Return the usual number of Groups in memory for a number of mixed ones."""
+    return mixed + max(mixed, _AHEAD_MIN)
 
 
 def _plan_of_store(given: Options, groups: Groups, largest: int) -> Plan:
@@ -76,7 +91,7 @@ def _plan_of_store(given: Options, groups: Groups, largest: int) -> Plan:
         batches = _or(given.prefetch_batches, max(wanted, given.lateness))
         limit = _limit(given, 2, largest, _held(given, batches) * largest)
     window = _window(given, limit, mean // given.batch_size)
-    return Plan(limit, max(1, limit // mean), batches, window)
+    return Plan(limit, 0, max(1, limit // mean), batches, window)
 
 
 def _held(given: Options, batches: int) -> int:

@@ -20,16 +20,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from monarch import hint
 from monarch.cluster import RUN_VARIABLE
 from monarch.loader.buffers import BufferPool
-from monarch.loader.loads import Begun, Load, Loads
+from monarch.loader.loads import Begun, Load, Loads, Member
 from monarch.loader.order import Batches, RecordOrder
-from monarch.loader.portions import EVERYBODY, Key, Portions, keys_of
+from monarch.loader.portions import EVERYBODY, Key, Portions
 from monarch.loader.reading import End, Readers, Reads
 from monarch.loader.tokens import token_taker
 from monarch.loader.wire import SPLIT, VERSION, Channel, Message, peer_user
@@ -46,48 +45,6 @@ Also the time for the rank that started the reader to connect: others may be fas
 _LOOK_S: Final = 0.002
 _MADE_MAX: Final = 2
 """Buffers made between two polls for messages: each takes a while."""
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """A connected process of a rank.
-
-    Attributes:
-        serial: serial of its last `need` message.
-        spans: the spans that it needs, as in `wire`.
-        keys: the portions of these spans.
-        told: completed requests of each portion that were reported to it; -1: a
-            failure.
-        buffers: buffers that it has mapped.
-        yields: it was asked to give up its portions.
-        offers_until_s: time until which it may offer portions.
-    """
-
-    channel: Channel
-    rank: int = 0
-    serial: int = 0
-    spans: list[list[int]] = field(default_factory=list)
-    keys: list[Key] = field(default_factory=list)
-    told: dict[Key, int] = field(default_factory=dict)
-    buffers: set[int] = field(default_factory=set)
-    yields: bool = False
-    offers_until_s: float = 0.0
-
-    def needs(self, serial: int, spans: list[list[int]], *, is_shared: bool) -> None:
-        """Note its current needs; portions that it no longer needs are forgotten."""
-        self.serial = serial
-        self.spans = [[int(number) for number in span] for span in spans]
-        self.keys = keys_of(self.spans, EVERYBODY if is_shared else self.rank)
-        known = set(self.keys)
-        for key in [key for key in self.told if key not in known]:
-            del self.told[key]
-
-    def comes_to(self, key: Key) -> bool:
-        """Return whether it may need a portion later."""
-        if not self.spans:
-            return True
-        epoch, low, _, _ = self.spans[0]
-        return (epoch, low) <= (key.epoch, key.position)
 
 
 class NodeReader:
@@ -113,6 +70,7 @@ class NodeReader:
         offers_s = _OFFERS_S if settings["starter_offers"] else 0.0
         self._starter_until_s = self._begun_s + offers_s
         self._had_members = False
+        self._files = source if isinstance(source, FileSource) else None
         self._has_files = source.index.keys is None
         self._hinted = -1
         self._short: Key | None = None
@@ -211,6 +169,9 @@ class NodeReader:
             if load is not None and key in member.keys:
                 member.told[key] = load.requests
             return True
+        if word == "shard":
+            self._put(rest[0], fds[0])
+            return False
         if word == "stats":
             self._say(member, "stats", self._figures())
             return False
@@ -222,6 +183,13 @@ class NodeReader:
         if member.keys and RUN_VARIABLE in os.environ and self._has_files:
             self._hint(member.keys[0].epoch)
         return True
+
+    def _put(self, path: str, fd: int) -> None:
+        """Take over a shard that a rank has read whole for its index."""
+        if self._files is None:
+            os.close(fd)
+            return
+        self._files.put(path, fd)
 
     def _hint(self, epoch: int) -> None:
         """Send the order of the files of an epoch to the agent of the job."""
@@ -253,7 +221,7 @@ class NodeReader:
             "hedges": counts.hedges,
             "most_reads_at_once": counts.most_at_once,
             **self._readers.figures(),
-            "memory_bytes": self._pool.bytes,
+            "memory_bytes": self._pool.bytes + self._pool.beside,
             "memory_peak_bytes": self._pool.peak,
             "reader_pid": os.getpid(),
         }
@@ -282,6 +250,7 @@ class NodeReader:
         if max(offers, default=0.0) > now or self._starter_until_s > now:
             self._again_s = _LOOK_S
             return
+        self._pool.beside = self._files.memory_bytes if self._files else 0
         wanted = sorted({key for one in self._members.values() for key in one.keys})
         spare = self._sort_out(set(wanted))
         self._short = None

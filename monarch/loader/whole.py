@@ -27,14 +27,16 @@ from monarch.loader.iteration import Iteration, Reach, Tools
 from monarch.loader.link import ReaderLink
 from monarch.loader.options import LoaderOptions, Options
 from monarch.loader.order import Batches, RecordOrder
-from monarch.loader.plan import plan
+from monarch.loader.plan import plan, spare_bytes
 from monarch.loader.portions import Portions
 from monarch.loader.progress import Backlog, Identity, OrderLog, Progress, replayed
 from monarch.loader.ranks import Ranks, find_ranks
 from monarch.loader.tokens import TokenServer
 from monarch.loader.worker import Worker
-from monarch.records import Records, open_records
+from monarch.records import Records
 from monarch.records.groups import group
+from monarch.records.opening import Making
+from monarch.records.shard_memory import NO_SHARDS, ShardMemory
 from monarch.records.sharing import node_name
 from monarch.records.sources import FileSource
 
@@ -79,10 +81,13 @@ class WholeLoader:
     ) -> None:
         given = Options.of(batch_size, options)
         ranks = find_ranks(given.rank, given.world_size, given.comm)
+        memory = NO_SHARDS
         if not isinstance(records, Records):
             told = index_progress(ranks.rank, records)
-            records = open_records(records, comm=given.comm, progress=told)
-        self._set_up(records, given, ranks)
+            memory = ShardMemory(spare_bytes(given) // ranks.world_size)
+            making = Making(are_read=True, progress=told, memory=memory)
+            records = making.records(records, given.comm)
+        self._set_up(records, given, ranks, shards=memory)
 
     def _set_up(
         self,
@@ -90,12 +95,14 @@ class WholeLoader:
         given: Options,
         ranks: Ranks,
         reader: Mapping[str, Any] | None = None,
+        shards: ShardMemory = NO_SHARDS,
     ) -> None:
         """Make all parts.
 
         Args:
             reader: the key and the settings of an existing reader; None: they are
                 derived from the Records and options.
+            shards: shards in memory, for the reader.
         """
         self.records = records
         if given.shuffle is None:
@@ -128,10 +135,12 @@ class WholeLoader:
         self._server: TokenServer | None = None
         self._base: str | None = None
         self._reader = dict(reader) if reader else self._reader_of(ranks)
+        shards.bound(self._plan.spare // ranks.world_size)
         early = None if reader else self._early_reads()
         self._link = ReaderLink(
             **self._reader, index=index, rank=self.rank, early=early
         )
+        self._link.shards = shards
         self._log = OrderLog(given.order_log) if given.order_log else None
         self._replay = replayed(given.replay) if given.replay else None
         self._maker = os.getpid(), next(_numbers)

@@ -7,6 +7,7 @@ Messages of a rank:
     hello  VERSION, rank, offers: the first message. `offers`: wait briefly for `go`.
     need   serial, spans, again: spans [epoch, low, high, start] of positions; the first
            span is the rank's own position. `again`: it has given up all portions.
+    shard  path: with a descriptor of memory that has all bytes of a file
     stats  request the figures of the reader
     offer  key, sizes: with a descriptor of a portion that this rank has read itself
     read   sizes: sizes of other reads of this rank
@@ -36,7 +37,7 @@ from typing import Any, Final
 
 from monarch.errors import MonarchError
 
-VERSION: Final = 1
+VERSION: Final = 2
 PACKET_MAX: Final = 1 << 17
 SPLIT: Final = 2000
 """Maximum numbers of requests in one message."""

@@ -33,10 +33,13 @@ from monarch.records.index import (
 from monarch.records.labels import Columns, balanced, column_of, parted, where
 from monarch.records.lmdb_pages import index_lmdb
 from monarch.records.saved import THREADS, SavedRecordIndexes
+from monarch.records.shard_memory import NO_SHARDS, ShardMemory
 from monarch.records.shards import Shards, is_alone
 from monarch.records.sharing import gathered, node_name, share_index, told_by_first
 from monarch.records.sources import FileSource, Source
 from monarch.records.workers import Workers
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _PART: Final = "::"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -150,7 +153,7 @@ class Records:
 
 
 def open_records(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    paths: Paths,
     *,
     fresh: bool = False,
     comm: Any = None,
@@ -175,14 +178,8 @@ def open_records(
     Raises:
         RecordsError: a path cannot be opened, or is of no known format.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    names = [os.fspath(one) for one in given]
     making = Making(fresh=fresh, are_read=True, environ=environ, progress=progress)
-    if comm is None:
-        index, made = making.whole(expanded(names))
-    else:
-        index, made = making.shared(comm, names)
-    return records_of(index, made)
+    return making.records(paths, comm)
 
 
 def records_of(index: RecordIndex, made: bool) -> Records:
@@ -208,6 +205,7 @@ class Making:
         are_read: the Records are read next: shards are then read whole for their index
             if their bytes stay in memory, see `shards`.
         are_awaited: a program waits for the index.
+        memory: gets shards that are read whole for their index.
         stopped: set when the index is no longer needed.
     """
 
@@ -217,6 +215,15 @@ class Making:
     stopped: Event = field(default_factory=Event)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     progress: Progress = no_progress
+    memory: ShardMemory = NO_SHARDS
+
+    def records(self, paths: Paths, comm: Any) -> Records:
+        """Return the Records of paths, see `open_records`."""
+        given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+        names = [os.fspath(one) for one in given]
+        if comm is None:
+            return records_of(*self.whole(expanded(names)))
+        return records_of(*self.shared(comm, names))
 
     def whole(self, names: Sequence[str]) -> Made:
         """Return the index of all paths, and whether any part of it was made now.
@@ -251,6 +258,9 @@ class Making:
             stopped=self.stopped,
             environ=self.environ,
         )
+
+        if self.are_read and is_alone:
+            shards.memory = self.memory
 
         def made(name: str) -> Made:
             found = _index_of(name, saved, shards.opens, fresh=self.fresh)

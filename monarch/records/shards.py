@@ -2,8 +2,9 @@
 
 *Whole*: the shard is read in large requests. This is the cheapest way if its bytes then
 stay in memory, where its Records are read next: in the tiers of `monarch run`, or in
-the page cache of a single node. *By headers*: only these are read, from many places of
-the shard at once, see `walking`. Both are measured on the first shard.
+the page cache of a single node; or in memory that a loader gives, as far as it goes.
+*By headers*: only these are read, from many places of the shard at once, see `walking`.
+Both are measured on the first shard.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final
 
 from monarch.cluster import RUN_VARIABLE
 from monarch.records.headers import NEAR_BYTES, Cursor, HeaderReader
+from monarch.records.shard_memory import NO_SHARDS
 from monarch.records.walking import (
     Damaged,
     Entries,
@@ -102,6 +104,9 @@ class Shards:
         are_awaited: a program waits for their index: they are read whole to stay in
             memory only if that takes at most WHOLE_S.
         stopped: ends all reads when it is set.
+
+    Attributes:
+        memory: keeps shards that would not stay in memory otherwise.
     """
 
     def __init__(
@@ -118,6 +123,7 @@ class Shards:
         self._are_awaited = are_awaited
         self._is_staged = RUN_VARIABLE in environ
         self._are_read = are_read
+        self.memory = NO_SHARDS
         self._probe: Probe | None = None
         self._lock = threading.Lock()
         self._whole = threading.Semaphore(WHOLE_AT_ONCE)
@@ -141,16 +147,25 @@ class Shards:
             Damaged: the shard has something other than an entry.
             RecordsError: it cannot be read.
         """
-        if file.size <= SMALL_BYTES:
+        probe = None
+        if file.size > SMALL_BYTES:
+            with self._lock:
+                probe = self._probe = self._probe or self._measured(file, make)
+            if probe.reads_whole:
+                file.keep_pages()
+                return self._walked_whole(file, make)
+        fd = self.memory.reserve(file.path, file.size)
+        if fd is not None:
+            return self._walked_into(fd, file, make)
+        if probe is None:
             file.keep_pages()
             return self._walked_whole(file, make)
-        with self._lock:
-            if self._probe is None:
-                self._probe = self._measured(file, make)
-        if self._probe.reads_whole:
-            file.keep_pages()
-            return self._walked_whole(file, make)
-        distance = self._probe.distance
+        return self._walked_by_headers(probe, file, make)
+
+    def _walked_by_headers(
+        self, probe: Probe, file: ShardReader, make: Make
+    ) -> Entries:
+        distance = probe.distance
         searched = min(max(int(2 * distance), _SEARCHED_MIN), _SEARCHED_MAX)
         most = int(file.size / (_ENTRIES_MIN * max(distance, _PAGE)))
         count = max(1, min(THREADS, most))
@@ -161,7 +176,18 @@ class Shards:
         found = Entries()
         with self._whole, closing(Windows(file, self._pool)) as windows:
             walk_on(make(), windows, found, file.size)
+            if file.is_copied:
+                windows.read_to(found.end)
         return found
+
+    def _walked_into(self, fd: int, file: ShardReader, make: Make) -> Entries:
+        """Read a shard whole, into memory."""
+        file.copy_to(fd)
+        try:
+            return self._walked_whole(file, make)
+        except BaseException:
+            self.memory.free(file.path)
+            raise
 
     def _measured(self, file: ShardReader, make: Make) -> Probe:
         """Measure a shard: the distance of its headers, and two kinds of reads."""
@@ -194,6 +220,7 @@ class ShardReader(HeaderReader):
     def __init__(self, shards: Shards, path: str, *, drops_pages: bool) -> None:
         super().__init__(path, drops_pages=drops_pages)
         self._shards = shards
+        self._copy: int | None = None
 
     def fresh(self, offset: int, length: int) -> bytes:
         """Read bytes from the file, and return them; thread-safe.
@@ -203,7 +230,26 @@ class ShardReader(HeaderReader):
         """
         if self._shards.stopped.is_set():
             raise self.refuse("is not indexed to its end: the loader is closed")
-        return super().fresh(offset, length)
+        found = super().fresh(offset, length)
+        if self._copy is not None:
+            self._write(found, offset)
+        return found
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the bytes that are read are copied."""
+        return self._copy is not None
+
+    def copy_to(self, fd: int) -> None:
+        """Copy all bytes that are read from now on to the same places of a file."""
+        self._copy = fd
+
+    def _write(self, found: bytes, offset: int) -> None:
+        assert self._copy is not None
+        try:
+            os.pwrite(self._copy, found, offset)
+        except OSError as error:
+            raise self.refuse(f"no memory for its bytes: {error.strerror}") from error
 
     def cursor(self) -> Cursor:
         """Return a cursor for one thread."""
@@ -247,6 +293,16 @@ class Windows:
             self._window = kept + read
         begin = offset - self._start
         return self._window[begin : begin + length]
+
+    def read_to(self, end: int) -> None:
+        """Read all bytes before an offset that have not been read.
+
+        Raises:
+            RecordsError: they cannot be read.
+        """
+        end = min(end, self._file.size)
+        while self._start + len(self._window) < end and (read := self._taken()):
+            self._start, self._window = self._start + len(self._window), read
 
     def close(self) -> None:
         """Wait for the reads in flight."""

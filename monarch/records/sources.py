@@ -6,6 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from monarch.records.errors import RecordsError
@@ -36,15 +37,34 @@ class Source(Protocol):
         """Close all files and connections."""
 
 
+@dataclass(slots=True, eq=False)
+class InMemory:
+    """The bytes of a file in memory.
+
+    Attributes:
+        fd: descriptor of a file without a name.
+        left: bytes that are still to be read.
+        is_checked: the file itself was found unchanged.
+    """
+
+    fd: int
+    bytes: int
+    left: int
+    is_checked: bool = False
+
+
 class FileSource:
     """Reads Records of files.
 
-    A file that has changed since it was indexed is rejected when it is opened.
+    A file that has changed since it was indexed is rejected when it is opened. Files
+    whose bytes are in memory are read there, until as much of them as all Records have
+    was read: this is enough for one epoch.
     """
 
     def __init__(self, index: RecordIndex) -> None:
         self.index = index
         self._open: OrderedDict[int, int] = OrderedDict()
+        self._in_memory: dict[int, InMemory] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -69,7 +89,7 @@ class FileSource:
             RecordsError: the file cannot be read, or has changed.
         """
         path = self.index.objects[number].path
-        fd = self._descriptor(number)
+        fd = self._descriptor(number, len(buffer))
         try:
             done = 0
             while done < len(buffer):
@@ -82,6 +102,23 @@ class FileSource:
         finally:
             os.close(fd)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Return the bytes of the files that are in memory."""
+        return sum(one.bytes for one in list(self._in_memory.values()))
+
+    def put(self, path: str, fd: int) -> None:
+        """Read a file from memory; the descriptor is then the source's."""
+        numbers = [n for n, one in enumerate(self.index.files) if one.path == path]
+        with self._lock:
+            if not numbers or numbers[0] in self._in_memory:
+                os.close(fd)
+                return
+            units = self.index.units
+            left = int(units["length"][units["object"] == numbers[0]].sum())
+            memory = InMemory(fd, os.fstat(fd).st_size, left)
+            self._in_memory[numbers[0]] = memory
+
     def selected(self, index: RecordIndex) -> FileSource:
         """Return a source of the same files with another index."""
         return FileSource(index)
@@ -92,15 +129,27 @@ class FileSource:
             for fd in self._open.values():
                 os.close(fd)
             self._open.clear()
+            for number in list(self._in_memory):
+                self._free(number)
 
     def _read(self, one: Range) -> memoryview:
         buffer = memoryview(bytearray(one.length))
         self.read_into(one.object, one.offset, buffer)
         return buffer
 
-    def _descriptor(self, number: int) -> int:
-        """Return a file descriptor, which the caller closes."""
+    def _descriptor(self, number: int, size: int) -> int:
+        """Return a file descriptor for a read of some bytes; the caller closes it."""
         with self._lock:
+            memory = self._in_memory.get(number)
+            if memory is not None:
+                if not memory.is_checked:
+                    os.close(self._opened(self.index.files[number]))
+                    memory.is_checked = True
+                found = os.dup(memory.fd)
+                memory.left -= size
+                if memory.left <= 0:
+                    self._free(number)
+                return found
             fd = self._open.pop(number, None)
             if fd is None:
                 fd = self._opened(self.index.files[number])
@@ -108,6 +157,9 @@ class FileSource:
             if len(self._open) > FILES_MAX:
                 os.close(self._open.popitem(last=False)[1])
             return os.dup(fd)
+
+    def _free(self, number: int) -> None:
+        os.close(self._in_memory.pop(number).fd)
 
     def _opened(self, one: RecordObject) -> int:
         try:

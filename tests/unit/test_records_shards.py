@@ -3,11 +3,12 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from monarch.cluster import RUN_VARIABLE
-from monarch.loader import Loader
+from monarch.loader import Loader, LoaderError
 from monarch.records import open_records, shards
 from monarch.records.headers import HeaderReader
 from monarch.records.shards import Probe, is_alone
@@ -180,3 +181,52 @@ def test_progress_reports_the_shards(folder: Path) -> None:
     )
 
     assert sorted(told) == [("indexed", n, SHARDS) for n in range(1, SHARDS + 1)]
+
+
+BUFFERS: Any = {"group_bytes": 64 << 10, "groups_in_flight": 4, "remainder": "uneven"}
+BUFFER_BYTES = 2 << 20
+"""Room for the mixed Groups, and some more."""
+
+
+def read_right(loader: Loader, files: list[bytes]) -> list[int]:
+    """Return the Records of an epoch, each of which has the bytes of its file."""
+    found = []
+    for batch in loader:
+        numbers = batch.ids.tolist()
+        for number, record in zip(numbers, batch.records, strict=True):
+            at = loader.records.index.range_of(number)
+            assert record == files[at.object][at.offset : at.offset + at.length]
+        found += numbers
+    return found
+
+
+@pytest.mark.parametrize(("rooms", "most"), [(SHARDS, 1.1), (2, 1.6)])
+def test_shards_are_kept_in_memory_where_no_page_stays_cached(
+    folder: Path, mount_counted: Callable[..., CountFs], rooms: int, most: float
+) -> None:
+    origin = mount_counted(folder)
+    whole = [path.read_bytes() for path in sorted(folder.iterdir())]
+    limit = BUFFER_BYTES + rooms * max(map(len, whole))
+
+    with Loader(paths(origin), 10, memory_limit=limit, **BUFFERS) as loader:
+        found = read_right(loader, whole) + read_right(loader, whole)
+        peak = loader.stats()["memory_peak_bytes"]
+
+    assert sorted(found) == sorted([*range(SHARDS * COUNT)] * 2)
+    size = bytes_of(folder)
+    assert 1.95 * size <= origin.counts().read_bytes <= (1.02 + most) * size
+    assert rooms * size / SHARDS / 2 < peak <= limit
+
+
+def test_a_shard_in_memory_that_has_changed_is_refused(
+    folder: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    origin = mount_counted(folder)
+    origin.set(cached=DROPS)
+    limit = BUFFER_BYTES + bytes_of(folder)
+
+    with Loader(paths(origin), 10, memory_limit=limit, **BUFFERS) as loader:
+        for path in folder.iterdir():
+            os.utime(path, (1, 1))
+        with pytest.raises(LoaderError, match="was changed since its index was made"):
+            list(loader)
