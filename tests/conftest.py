@@ -100,6 +100,7 @@ def pytest_collection_modifyitems(
         "stores": (config.getoption("--stores"), "needs --stores"),
         "launchers": (config.getoption("--launchers"), "needs --launchers"),
         "release": (config.getoption("--release"), "needs --release"),
+        "long": (_is_soak(config), "needs --soak"),
     }
     for item in items:
         if _is_soak(config) and "soak_count" in getattr(item, "fixturenames", ()):

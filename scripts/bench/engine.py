@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from table import Row
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
+from support import compiler
 
 ROOT = Path(__file__).parents[2]
 FILES, FILE_BYTES, ROUNDS = 4000, 110 << 10, 9
@@ -33,8 +38,10 @@ def compile_with_engine(source: Path, target: Path, *flags: str) -> None:
     sources += [board.parent / "segment_builder.c", *native.glob("job/*.c")]
     sources += [*native.glob("dataplane/*/*.c"), *native.glob("shared/*.c")]
     words = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", f"-I{board}", f"-I{native}"]
-    words += [*flags, "-o", str(target), *map(str, sources), "-pthread", "-ldl"]
-    subprocess.run(words, check=True)
+    words += ["-fPIC", *(flag for flag in flags if flag != "-shared")]
+    parts = compiler.objects(words, sorted(sources))  # kept for the next benchmark
+    line = ["cc", *flags, "-o", target, *parts, "-pthread", "-ldl"]
+    subprocess.run(line, check=True)
 
 
 def figures(work: Path) -> dict[str, tuple[float, float]]:

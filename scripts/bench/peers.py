@@ -53,7 +53,7 @@ def build(folder: Path, *flags: str) -> Path:
     """Compile the benchmark with the data plane's own sources."""
     library = folder / "libpeers.so"
     source = Path(__file__).with_suffix(".c")
-    compile_with_engine(source, library, "-shared", "-fPIC", *flags)
+    compile_with_engine(source, library, "-shared", *flags)
     return library
 
 
