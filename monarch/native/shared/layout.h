@@ -36,7 +36,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 17u
+#define LAYOUT_VERSION 16u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
 #define PAGE_BYTES (4u << 10)  /* unit of presence; the least that the kernel reads */
@@ -361,9 +361,8 @@ struct requests {
      * work since. A program that has filled a slot and finds 0 wakes one or, if none is idle, rings
      * the bell. */
     uint32_t called;
-    uint32_t alone;       /* 1: small reads may bypass the agent; see read_through.c */
-    uint32_t bypassed_ms; /* the last one that did; CLOCK_MONOTONIC */
-    uint8_t pad[64 - 40];
+    uint32_t alone; /* 1: small reads may bypass the agent; see read_through.c */
+    uint8_t pad[64 - 36];
     struct rights agent; /* rights of the scan and of copies */
     /* By File number modulo WAITER_COUNTS: opens that wait for a Replica, or have been woken and
      * have not opened it yet. The Pool keeps a Replica with waiters. */

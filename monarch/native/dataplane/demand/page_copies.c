@@ -68,7 +68,6 @@ static int fetch(struct demand *d, struct transfer *t, uint8_t *buffer, size_t w
     uint64_t began = clock_ns();
     t->step = MONARCH_STEP_READ;
     ssize_t got = read_piece(d, t, buffer, want + last, want);
-    t->spent.read_ns += clock_ns() - began;
     if (got < 0)
         return (int)got;
     transfer_drop_pages(d->transfers, t, t->read.offset, (uint64_t)got);

@@ -13,13 +13,7 @@
 
 #define THROTTLE_BURST_NS (SECOND_NS / 10) /* credit of an idle throttle, at most */
 
-enum {
-    HINTS_BESIDE = 1, /* copies for hints that may always run */
-    BYPASSED_MS = 20, /* programs that bypassed the agent so recently will again */
-    BYPASSED_PARTS = 10,
-};
-
-#define REST_MAX_NS (SECOND_NS / 10)
+enum { HINTS_BESIDE = 1 }; /* copies for hints that may always run */
 
 /* demand_waits - programs wait for copies that do not hang, or have just been served. */
 static bool demand_waits(const struct transfers *ts, uint64_t now)
@@ -32,17 +26,6 @@ static bool demand_waits(const struct transfers *ts, uint64_t now)
     return now < ts->demand_ns + DEMAND_HOLD_NS;
 }
 
-/* is_bypassed - programs read small ranges of the origin themselves, see read_through.c in the Shim.
- * They do not wait for the copies that follow, whose durations say nothing of the programs: fill
- * runs one part of the time in BYPASSED_PARTS. */
-static bool is_bypassed(const struct transfers *ts, uint64_t now)
-{
-    uint32_t last = atomic_load_explicit(
-        (const _Atomic uint32_t *)&ts->job->requests->bypassed_ms,
-        memory_order_relaxed);
-    return last && (uint32_t)(now / MS_NS) - last < BYPASSED_MS;
-}
-
 /* pace_background - returns how many background Transfers may run now: hints have a share even
  * where fill has none. */
 uint32_t pace_background(const struct transfers *ts, uint64_t now)
@@ -52,8 +35,6 @@ uint32_t pace_background(const struct transfers *ts, uint64_t now)
         limit = limit ? limit : HINTS_BESIDE;
         beside = beside ? beside : HINTS_BESIDE;
     }
-    if (limit && is_bypassed(ts, now))
-        return 1;
     return beside < limit && demand_waits(ts, now) ? beside : limit;
 }
 
@@ -114,15 +95,6 @@ bool pace_may_hurry(const struct transfers *ts)
     return hurried < (most ? most : 1);
 }
 
-/* rest - lets fill rest after a chunk if programs bypass the agent. */
-static void rest(struct transfers *ts, uint64_t chunk_ns)
-{
-    uint64_t now = clock_ns(), rest_ns = (BYPASSED_PARTS - 1) * chunk_ns;
-    rest_ns = rest_ns < REST_MAX_NS ? rest_ns : REST_MAX_NS;
-    if (is_bypassed(ts, now) && ts->throttle.open_at_ns < now + rest_ns)
-        ts->throttle.open_at_ns = now + rest_ns;
-}
-
 /* pace_read - counts what a Transfer has read since the last call: a few large Files would
  * otherwise yield no figures for a long time. */
 void pace_read(struct transfers *ts, struct transfer *t)
@@ -139,8 +111,6 @@ void pace_read(struct transfers *ts, struct transfer *t)
     ts->pace[PACE_BYTES] += bytes;
     ts->pace[PACE_NS] += ns;
     ts->pace[PACE_FILL_NS] += background ? ns : 0;
-    if (background)
-        rest(ts, ns);
     ts->pace[PACE_STALE] += (background ? t->turn.chunk_limits : t->turn.limits) !=
                             ts->limits;
 }
@@ -155,16 +125,6 @@ static void note_slow(struct transfers *ts, const struct transfer *t)
                                                 t->spent.ns};
 }
 
-/* waited_ns - returns how long a program has waited for a copy: it has Pages before the Transfer
- * ends, which may be much later where other threads run. 0: no program has. */
-static uint64_t waited_ns(const struct transfers *ts, const struct transfer *t)
-{
-    if (order_class(t->order.kind) != CLASS_DEMAND ||
-        (t->order.page_count && is_bypassed(ts, clock_ns())))
-        return 0;
-    return t->order.page_count ? t->spent.read_ns : t->spent.ns;
-}
-
 /* pace_file - counts a copy that has ended. */
 void pace_file(struct transfers *ts, struct transfer *t)
 {
@@ -174,8 +134,9 @@ void pace_file(struct transfers *ts, struct transfer *t)
     pace_read(ts, t);
     ts->pace[PACE_FILES]++;
     note_slow(ts, t);
-    const struct demand_time took = {t->spent.bytes, waited_ns(ts, t)};
-    if (took.ns && t->turn.limits == ts->limits && t->spent.bytes < CHUNK_BYTES)
+    const struct demand_time took = {t->spent.bytes, t->spent.ns};
+    if (order_class(t->order.kind) == CLASS_DEMAND && t->turn.limits == ts->limits &&
+        t->spent.bytes < CHUNK_BYTES)
         ring_push(&ts->demands, &took);
 }
 

@@ -88,7 +88,6 @@ struct spent {
     uint64_t bytes, ns;
     uint64_t counted_bytes, counted_ns; /* of these, by pace_read() */
     uint64_t unpack_ns;                 /* of these, to decode */
-    uint64_t read_ns;                   /* of these, to read Pages from the origin */
 };
 
 struct page_span { /* of an order for Pages */

@@ -109,8 +109,6 @@ long through_read(const struct large *l, int fd, const struct iovec *pieces, int
     uint64_t took = now_ns() - began;
     note(&measured[l->root], took);
     probe(&measured[l->root], fd, at, took);
-    atomic_store_explicit((_Atomic uint32_t *)&l->seg->requests->bypassed_ms,
-                          (uint32_t)((began + took) / 1000000), memory_order_relaxed);
     bool calls = atomic_fetch_add_explicit(&posted, 1, memory_order_relaxed) %
                      CALL_EACH ==
                  0;
