@@ -69,6 +69,8 @@ def plan(given: Options, groups: Groups, groups_mixed: int) -> Plan:
 
 def spare_bytes(given: Options) -> int:
     """Return `spare` of a plan as far as it is known before the index is."""
+    if given.shuffle == "global":
+        return 0
     usual = _usual(given.groups_in_flight) * rounded(given.group_bytes)
     return max(0, (given.memory_limit or 0) - usual)
 

@@ -84,7 +84,7 @@ class WholeLoader:
         memory = NO_SHARDS
         if not isinstance(records, Records):
             told = index_progress(ranks.rank, records)
-            memory = ShardMemory(spare_bytes(given) // ranks.world_size)
+            memory = ShardMemory(spare_bytes(given), ranks.world_size)
             making = Making(are_read=True, progress=told, memory=memory)
             records = making.records(records, given.comm)
         self._set_up(records, given, ranks, shards=memory)

@@ -22,7 +22,7 @@ from typing import Final
 
 from monarch.cluster import RUN_VARIABLE
 from monarch.records.headers import NEAR_BYTES, Cursor, HeaderReader
-from monarch.records.shard_memory import NO_SHARDS
+from monarch.records.shard_memory import NO_SHARDS, Shard
 from monarch.records.walking import (
     Damaged,
     Entries,
@@ -147,17 +147,15 @@ class Shards:
             Damaged: the shard has something other than an entry.
             RecordsError: it cannot be read.
         """
-        probe = None
-        if file.size > SMALL_BYTES:
-            with self._lock:
-                probe = self._probe = self._probe or self._measured(file, make)
-            if probe.reads_whole:
-                file.keep_pages()
-                return self._walked_whole(file, make)
-        fd = self.memory.reserve(file.path, file.size)
-        if fd is not None:
-            return self._walked_into(fd, file, make)
-        if probe is None:
+        if file.size <= SMALL_BYTES:
+            file.keep_pages()
+            found = self._walked_into(file, make)
+            return self._walked_whole(file, make) if found is None else found
+        with self._lock:
+            probe = self._probe = self._probe or self._measured(file, make)
+        if not probe.stays and (found := self._walked_into(file, make)) is not None:
+            return found
+        if probe.reads_whole:
             file.keep_pages()
             return self._walked_whole(file, make)
         return self._walked_by_headers(probe, file, make)
@@ -180,9 +178,12 @@ class Shards:
                 windows.read_to(found.end)
         return found
 
-    def _walked_into(self, fd: int, file: ShardReader, make: Make) -> Entries:
-        """Read a shard whole, into memory."""
-        file.copy_to(fd)
+    def _walked_into(self, file: ShardReader, make: Make) -> Entries | None:
+        """Read a shard whole, into memory; None: it has no room there."""
+        shard = self.memory.reserve(file.path, file.size)
+        if shard is None:
+            return None
+        file.copy_to(shard)
         try:
             return self._walked_whole(file, make)
         except BaseException:
@@ -220,7 +221,7 @@ class ShardReader(HeaderReader):
     def __init__(self, shards: Shards, path: str, *, drops_pages: bool) -> None:
         super().__init__(path, drops_pages=drops_pages)
         self._shards = shards
-        self._copy: int | None = None
+        self._copy: Shard | None = None
 
     def fresh(self, offset: int, length: int) -> bytes:
         """Read bytes from the file, and return them; thread-safe.
@@ -240,16 +241,16 @@ class ShardReader(HeaderReader):
         """Whether the bytes that are read are copied."""
         return self._copy is not None
 
-    def copy_to(self, fd: int) -> None:
-        """Copy all bytes that are read from now on to the same places of a file."""
-        self._copy = fd
+    def copy_to(self, shard: Shard) -> None:
+        """Copy all bytes that are read from now on to their places in memory."""
+        self._copy = shard
 
     def _write(self, found: bytes, offset: int) -> None:
         assert self._copy is not None
         try:
-            os.pwrite(self._copy, found, offset)
+            self._copy.write(found, offset)
         except OSError as error:
-            raise self.refuse(f"no memory for its bytes: {error.strerror}") from error
+            raise self.refuse(f"no memory for its bytes: {error}") from error
 
     def cursor(self) -> Cursor:
         """Return a cursor for one thread."""

@@ -14,6 +14,8 @@ from monarch.records.index import Range, RecordIndex, RecordObject
 
 FILES_MAX: Final = 64
 """Files of one source that are open at the same time."""
+_READ_ONCE: Final = 0.95
+"""Share of the bytes of a file that an epoch reads at least, without all headers."""
 
 
 class Source(Protocol):
@@ -38,19 +40,22 @@ class Source(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class InMemory:
-    """The bytes of a file in memory.
+class OpenFile:
+    """A file of a source.
+
+    Reads use its descriptor itself: Monarch knows a duplicate by its inode number,
+    which some file systems change.
 
     Attributes:
-        fd: descriptor of a file without a name.
-        left: bytes that are still to be read.
-        is_checked: the file itself was found unchanged.
+        readers: number of reads in progress.
+        is_left: it is closed after the last of these.
+        left: if its bytes are in memory, how many of them are still to be read.
     """
 
     fd: int
-    bytes: int
-    left: int
-    is_checked: bool = False
+    readers: int = 0
+    is_left: bool = False
+    left: int = 0
 
 
 class FileSource:
@@ -63,8 +68,9 @@ class FileSource:
 
     def __init__(self, index: RecordIndex) -> None:
         self.index = index
-        self._open: OrderedDict[int, int] = OrderedDict()
-        self._in_memory: dict[int, InMemory] = {}
+        self._open: OrderedDict[int, OpenFile] = OrderedDict()
+        self._in_memory: dict[int, OpenFile] = {}
+        self._checked: set[int] = set()
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -89,35 +95,39 @@ class FileSource:
             RecordsError: the file cannot be read, or has changed.
         """
         path = self.index.objects[number].path
-        fd = self._descriptor(number, len(buffer))
+        file = self._taken(number, len(buffer))
         try:
             done = 0
             while done < len(buffer):
-                count = os.preadv(fd, [buffer[done:]], offset + done)
+                count = os.preadv(file.fd, [buffer[done:]], offset + done)
                 if not count:
                     raise RecordsError(f"{path} ends before its records do")
                 done += count
         except OSError as error:
             raise RecordsError(f"{path}: {error.strerror}") from error
         finally:
-            os.close(fd)
+            with self._lock:
+                file.readers -= 1
+                self._close(file)
 
     @property
     def memory_bytes(self) -> int:
         """Return the bytes of the files that are in memory."""
-        return sum(one.bytes for one in list(self._in_memory.values()))
+        files = list(self._in_memory)
+        return sum(self.index.files[number].bytes for number in files)
 
     def put(self, path: str, fd: int) -> None:
-        """Read a file from memory; the descriptor is then the source's."""
+        """Read a file from memory; the descriptor is then the source's.
+
+        It waits for no read, which may hang.
+        """
         numbers = [n for n, one in enumerate(self.index.files) if one.path == path]
-        with self._lock:
-            if not numbers or numbers[0] in self._in_memory:
-                os.close(fd)
-                return
-            units = self.index.units
-            left = int(units["length"][units["object"] == numbers[0]].sum())
-            memory = InMemory(fd, os.fstat(fd).st_size, left)
-            self._in_memory[numbers[0]] = memory
+        if not numbers or numbers[0] in self._in_memory:
+            os.close(fd)
+            return
+        number = numbers[0]
+        left = int(self.index.files[number].bytes * _READ_ONCE)
+        self._in_memory[number] = OpenFile(fd, left=left)
 
     def selected(self, index: RecordIndex) -> FileSource:
         """Return a source of the same files with another index."""
@@ -126,40 +136,50 @@ class FileSource:
     def close(self) -> None:
         """Close all files."""
         with self._lock:
-            for fd in self._open.values():
-                os.close(fd)
+            for file in (*self._open.values(), *self._in_memory.values()):
+                file.is_left = True
+                self._close(file)
             self._open.clear()
-            for number in list(self._in_memory):
-                self._free(number)
+            self._in_memory.clear()
 
     def _read(self, one: Range) -> memoryview:
         buffer = memoryview(bytearray(one.length))
         self.read_into(one.object, one.offset, buffer)
         return buffer
 
-    def _descriptor(self, number: int, size: int) -> int:
-        """Return a file descriptor for a read of some bytes; the caller closes it."""
+    def _taken(self, number: int, size: int) -> OpenFile:
+        """Return a file for a read of some bytes, which gives it back."""
         with self._lock:
-            memory = self._in_memory.get(number)
-            if memory is not None:
-                if not memory.is_checked:
-                    os.close(self._opened(self.index.files[number]))
-                    memory.is_checked = True
-                found = os.dup(memory.fd)
-                memory.left -= size
-                if memory.left <= 0:
-                    self._free(number)
-                return found
-            fd = self._open.pop(number, None)
-            if fd is None:
-                fd = self._opened(self.index.files[number])
-            self._open[number] = fd
-            if len(self._open) > FILES_MAX:
-                os.close(self._open.popitem(last=False)[1])
-            return os.dup(fd)
+            file = self._in_memory.get(number)
+            if file is not None and number not in self._checked:
+                os.close(self._opened(self.index.files[number]))
+                self._checked.add(number)
+            if file is not None:
+                file.left -= size
+                if file.left <= 0:
+                    file.is_left = True
+                    del self._in_memory[number]
+            else:
+                file = self._opened_once(number)
+            file.readers += 1
+            return file
 
-    def _free(self, number: int) -> None:
-        os.close(self._in_memory.pop(number).fd)
+    def _opened_once(self, number: int) -> OpenFile:
+        file = self._open.pop(number, None)
+        if file is None:
+            file = OpenFile(self._opened(self.index.files[number]))
+        self._open[number] = file
+        if len(self._open) > FILES_MAX:
+            _, oldest = self._open.popitem(last=False)
+            oldest.is_left = True
+            self._close(oldest)
+        return file
+
+    def _close(self, file: OpenFile) -> None:
+        """Close a file that has left, if no read uses it."""
+        if file.is_left and not file.readers and file.fd >= 0:
+            os.close(file.fd)
+            file.fd = -1
 
     def _opened(self, one: RecordObject) -> int:
         try:

@@ -100,10 +100,15 @@ def _bytes(path: Path, size: int) -> float:
         fd = _open_directly(path)
         try:
             places = range(0, size // len(block) * len(block), len(block))
-            read = partial(os.preadv, fd, [block])
+            read = partial(_read_block, fd, block)
             return len(block) / _median_s(read, places)
         finally:
             os.close(fd)
+
+
+def _read_block(fd: int, block: mmap.mmap, offset: int) -> None:
+    if os.preadv(fd, [block], offset) != len(block):
+        raise OSError(errno.EIO, "it gave fewer bytes than were written")
 
 
 def _open_directly(path: Path) -> int:

@@ -40,7 +40,7 @@ def compile_with_engine(source: Path, target: Path, *flags: str) -> None:
     words = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", f"-I{board}", f"-I{native}"]
     words += ["-fPIC", *(flag for flag in flags if flag != "-shared")]
     parts = compiler.objects(words, sorted(sources))  # kept for the next benchmark
-    line = ["cc", *flags, "-o", target, *parts, "-pthread", "-ldl"]
+    line = ["cc", *flags, "-o", str(target), *map(str, parts), "-pthread", "-ldl"]
     subprocess.run(line, check=True)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from monarch.records import open_records
@@ -133,4 +134,33 @@ def test_index_and_first_epoch_of_a_staged_job_read_the_origin_once(
     job(monarch_command, options, train, tmp_path / "state")
 
     size = sum(path.stat().st_size for path in source.iterdir())
+    assert origin.counts().read_bytes <= 1.05 * size
+
+
+TWICE = """
+import sys
+from monarch.loader import Loader
+
+with Loader(sys.argv[1] + "/rows.npy", 10) as loader:
+    for epoch in range(2):
+        assert sum(len(batch) for batch in loader) == 4000
+"""
+
+
+def test_reads_of_a_file_that_fills_are_served(
+    tmp_path, mount_counted, run_root, monarch_command
+):
+    """By the descriptor that was opened: this origin may change its inode numbers."""
+    source, report = tmp_path / "large", tmp_path / "report.json"
+    source.mkdir()
+    np.save(source / "rows.npy", np.zeros((4000, 12_000), np.uint8))
+    origin = mount_counted(source, bw=30_000_000)
+    options = ["--data", str(origin.root), "--tier", f"ram:256MiB:{run_root}"]
+    train = [sys.executable, "-P", "-c", TWICE, str(origin.root)]
+
+    job(monarch_command, [*options, "--report", str(report)], train, tmp_path / "state")
+
+    reads = json.loads(report.read_text())["reads"]
+    size = (source / "rows.npy").stat().st_size
+    assert reads["local_bytes"] >= 1.8 * size
     assert origin.counts().read_bytes <= 1.05 * size

@@ -127,8 +127,9 @@ def build_fuzzer(name: str, folder: Path) -> Path:
     sources += [BUILDER, PROGRAMS / "board.c", PROGRAMS / "bytes.c"]
     words = ["clang", *FLAGS, "-fsanitize=address,undefined"]
     parts = compiler.objects([*words, "-fsanitize=fuzzer-no-link"], sorted(sources))
-    words += ["-fsanitize=fuzzer", PROGRAMS / f"{name}.c", *parts, "-o", program]
-    built = subprocess.run([*words, "-pthread", "-ldl"], capture_output=True, text=True)
+    words += ["-fsanitize=fuzzer", str(PROGRAMS / f"{name}.c"), *map(str, parts)]
+    words += ["-o", str(program), "-pthread", "-ldl"]
+    built = subprocess.run(words, capture_output=True, text=True)
     if "libclang_rt" in built.stderr:
         pytest.skip("this clang has no libFuzzer")
     assert built.returncode == 0, built.stderr

@@ -200,7 +200,7 @@ def read_right(loader: Loader, files: list[bytes]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("rooms", "most"), [(SHARDS, 1.1), (2, 1.6)])
+@pytest.mark.parametrize(("rooms", "most"), [(SHARDS, 1.15), (2, 1.6)])
 def test_shards_are_kept_in_memory_where_no_page_stays_cached(
     folder: Path, mount_counted: Callable[..., CountFs], rooms: int, most: float
 ) -> None:
