@@ -212,7 +212,7 @@ def test_a_bucket_that_cannot_be_opened_is_reported_in_one_line(
         began_s = time.monotonic()
         with pytest.raises(RecordsError) as caught:
             open_records(address)
-        assert time.monotonic() - began_s < 3
+        assert time.monotonic() - began_s < 10, "longer than on a busy machine"
         text = str(caught.value)
         assert "\n" not in text
         assert SECRET not in text
