@@ -62,8 +62,8 @@ class FileSource:
     """Reads Records of files.
 
     A file that has changed since it was indexed is rejected when it is opened. Files
-    whose bytes are in memory are read there, until as much of them as all Records have
-    was read: this is enough for one epoch.
+    whose bytes are in memory are read there, until nearly all of each was read: this is
+    enough for one epoch.
     """
 
     def __init__(self, index: RecordIndex) -> None:

@@ -1,5 +1,6 @@
 """The headers of shards are found in the cheaper way, and read bytes are kept."""
 
+import errno
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,10 @@ from monarch.cluster import RUN_VARIABLE
 from monarch.loader import Loader, LoaderError
 from monarch.records import open_records, shards
 from monarch.records.headers import HeaderReader
+from monarch.records.opening import Making
+from monarch.records.shard_memory import SHARDS_MAX, ShardMemory
 from monarch.records.shards import Probe, is_alone
+from monarch.records.sources import FileSource
 from monarch.tiers.memory import Memory
 from support.countfs import CountFs
 from support.loaders import numbered, write_tar, write_tfrecord
@@ -230,3 +234,71 @@ def test_a_shard_in_memory_that_has_changed_is_refused(
             os.utime(path, (1, 1))
         with pytest.raises(LoaderError, match="was changed since its index was made"):
             list(loader)
+
+
+def test_memory_of_shards_is_bounded() -> None:
+    memory = ShardMemory(10_000, processes=2)
+
+    assert memory.reserve("empty", 0) is None
+    assert memory.reserve("large", 5001) is None
+    assert memory.reserve("a", 3000) is not None
+    assert memory.reserve("a", 10) is None
+    assert memory.reserve("b", 2001) is None
+    assert memory.reserve("b", 2000) is not None
+    memory.bound(3000)
+    assert [path for path, _ in memory.shards()] == ["a"]
+    memory.close()
+    assert memory.bytes == 0
+    for number in range(100):
+        memory.reserve(str(number), 1)
+    assert len(memory.shards()) == SHARDS_MAX // 2
+
+
+def test_descriptors_of_shards_are_closed_with_their_last_user() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    memory = ShardMemory(10_000)
+    kept = memory.reserve("a", 5000)
+    memory.reserve("b", 5000)
+
+    memory.close()
+
+    assert kept is not None
+    kept.write(b"a thread that still reads", 0)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    del kept
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_headers_are_read_where_there_is_no_memory(
+    folder: Path, mount_counted: Callable[..., CountFs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refused)
+    origin = mount_counted(folder)
+    origin.set(cached=DROPS)
+    memory = ShardMemory(1 << 30)
+
+    found = Making(are_read=True, memory=memory).records(paths(origin), None)
+
+    assert len(found) == SHARDS * COUNT
+    assert memory.shards() == []
+    assert origin.counts().read_bytes < 0.75 * bytes_of(folder)
+    found.close()
+
+
+def test_shards_are_put_into_memory_while_a_file_cannot_be_opened(
+    folder: Path,
+) -> None:
+    index = open_records(sorted(map(str, folder.iterdir()))).index
+    source = FileSource(index)
+    shard = ShardMemory(1 << 30).reserve("a", 100)
+    assert shard is not None
+
+    with source._lock:  # as a read has it whose open hangs
+        source.put(index.files[0].path, os.dup(shard.fd))
+
+    assert source.memory_bytes == index.files[0].bytes
+    source.close()
+    assert source.memory_bytes == 0
